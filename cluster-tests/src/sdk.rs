@@ -1,0 +1,229 @@
+//! A client that behaves as official SDKs do when a server goes: it connects to the next one and registers and
+//! subscribes again. Cheap enough to have hundreds.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use anyhow::{Result, bail};
+use parking_lot::Mutex;
+use serde_json::json;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio::time::{sleep, timeout};
+
+use crate::client::Client;
+use crate::model::{Instance, List, Service};
+
+/// Pause after a server that could not be used.
+const RETRY: Duration = Duration::from_millis(100);
+/// Silence after which the client asks whether its server lives.
+const HEALTH_CHECK: Duration = Duration::from_secs(3);
+
+/// A reconnecting client.
+#[derive(Debug)]
+pub struct SdkClient {
+    shared: Arc<Shared>,
+    task: JoinHandle<()>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    servers: Vec<SocketAddr>,
+    wanted: Mutex<Wanted>,
+    lists: Mutex<BTreeMap<Service, List>>,
+    current: watch::Sender<Option<Session>>,
+    sessions: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+struct Wanted {
+    rows: BTreeMap<Service, Vec<Instance>>,
+    subscriptions: BTreeSet<Service>,
+}
+
+#[derive(Clone, Debug)]
+struct Session {
+    number: u64,
+    server: SocketAddr,
+    client: Arc<Client>,
+}
+
+impl SdkClient {
+    /// Connects to the server at position `first`, later to the next one whenever the current one goes.
+    pub async fn start(servers: Vec<SocketAddr>, first: usize) -> Self {
+        let shared = Arc::new(Shared {
+            servers,
+            wanted: Mutex::default(),
+            lists: Mutex::default(),
+            current: watch::channel(None).0,
+            sessions: AtomicU64::new(0),
+        });
+        let task = tokio::spawn(Arc::clone(&shared).run(first));
+        let client = SdkClient { shared, task };
+        client.session().await;
+        client
+    }
+
+    /// Registers one instance, now and after each reconnect.
+    ///
+    /// # Errors
+    /// The server refuses it.
+    pub async fn register(&self, service: &Service, instance: &Instance) -> Result<()> {
+        self.batch(service, std::slice::from_ref(instance)).await
+    }
+
+    /// Registers a list, now and after each reconnect; an empty list: nothing.
+    ///
+    /// # Errors
+    /// The server refuses it.
+    pub async fn batch(&self, service: &Service, instances: &[Instance]) -> Result<()> {
+        self.shared
+            .wanted
+            .lock()
+            .rows
+            .insert(service.clone(), instances.to_vec());
+        self.until_done(async |client| publish(client, service, instances).await)
+            .await
+    }
+
+    /// Subscribes, now and after each reconnect; see [`SdkClient::latest`].
+    ///
+    /// # Errors
+    /// The server refuses it.
+    pub async fn subscribe(&self, service: &Service) -> Result<()> {
+        self.shared.wanted.lock().subscriptions.insert(service.clone());
+        self.until_done(async |client| self.shared.follow(client, service).await)
+            .await
+    }
+
+    /// The last list known of a subscribed service.
+    pub fn latest(&self, service: &Service) -> Option<List> {
+        self.shared.lists.lock().get(service).cloned()
+    }
+
+    /// The server of the current session, if there is one.
+    pub fn server(&self) -> Option<SocketAddr> {
+        self.shared
+            .current
+            .borrow()
+            .as_ref()
+            .map(|session| session.server)
+    }
+
+    /// How many times a server was connected to and everything registered there.
+    pub fn sessions(&self) -> u64 {
+        self.shared.sessions.load(Ordering::Relaxed)
+    }
+
+    async fn session(&self) -> Option<Session> {
+        let mut current = self.shared.current.subscribe();
+        current
+            .wait_for(Option::is_some)
+            .await
+            .ok()
+            .and_then(|session| session.clone())
+    }
+
+    /// Does something on the current session; if that ends meanwhile, the next one has done it by the time it is there.
+    async fn until_done(&self, action: impl AsyncFn(&Client) -> Result<()>) -> Result<()> {
+        let Some(session) = self.session().await else {
+            bail!("the client has ended")
+        };
+        let Err(error) = action(&session.client).await else {
+            return Ok(());
+        };
+        let mut current = self.shared.current.subscribe();
+        let is_later = |later: &Option<Session>| later.as_ref().is_some_and(|s| s.number > session.number);
+        match timeout(Duration::from_secs(10), current.wait_for(is_later)).await {
+            Ok(Ok(_)) => Ok(()),
+            _ => Err(error),
+        }
+    }
+}
+
+impl Drop for SdkClient {
+    fn drop(&mut self) {
+        self.task.abort();
+        self.shared.current.send_replace(None);
+    }
+}
+
+impl Shared {
+    async fn run(self: Arc<Self>, first: usize) {
+        let mut at = first;
+        loop {
+            let server = self.servers[at % self.servers.len()];
+            let _ended = self.serve(server).await;
+            self.current.send_replace(None);
+            at += 1;
+            if at % self.servers.len() == first % self.servers.len() {
+                sleep(RETRY).await;
+            }
+        }
+    }
+
+    /// One session, from connecting to its end.
+    async fn serve(&self, server: SocketAddr) -> Result<()> {
+        let client = Arc::new(Client::connect(server).await?);
+        let (rows, subscriptions) = {
+            let wanted = self.wanted.lock();
+            (wanted.rows.clone(), wanted.subscriptions.clone())
+        };
+        for (service, instances) in &rows {
+            publish(&client, service, instances).await?;
+        }
+        for service in &subscriptions {
+            self.follow(&client, service).await?;
+        }
+        let number = self.sessions.fetch_add(1, Ordering::Relaxed) + 1;
+        self.current.send_replace(Some(Session {
+            number,
+            server,
+            client: Arc::clone(&client),
+        }));
+        loop {
+            match client.next_push(HEALTH_CHECK).await {
+                Ok(push) if push.message.kind == "ConnectResetRequest" => return Ok(()),
+                Ok(push) => {
+                    if let Ok(list) = push.list() {
+                        self.learn(list);
+                    }
+                }
+                Err(_) if client.is_closed() => bail!("the stream has ended"),
+                Err(_) => _ = client.send("HealthCheckRequest", &json!({})).await?.accepted()?,
+            }
+        }
+    }
+
+    async fn follow(&self, client: &Client, service: &Service) -> Result<()> {
+        let list = client.subscribe(service, "").await?;
+        self.lists.lock().insert(service.clone(), list);
+        Ok(())
+    }
+
+    fn learn(&self, list: List) {
+        let is_of = |service: &Service| {
+            list.json["name"] == service.name.as_str() && list.json["groupName"] == service.group.as_str()
+        };
+        let service = self
+            .wanted
+            .lock()
+            .subscriptions
+            .iter()
+            .find(|s| is_of(s))
+            .cloned();
+        if let Some(service) = service {
+            self.lists.lock().insert(service, list);
+        }
+    }
+}
+
+async fn publish(client: &Client, service: &Service, instances: &[Instance]) -> Result<()> {
+    match instances {
+        [one] => client.register(service, one).await,
+        many => client.batch(service, many).await,
+    }
+}
