@@ -1,0 +1,177 @@
+//! Clients' writes on their way to the member that owns them: `POST /forward` on the peer port, both sides.
+//!
+//! Plain HTTP/1.1 with kept connections: a request that takes too long costs its own connection and nothing else. The
+//! session token of the last handshake shows that the sender is a member.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::{Body, to_bytes};
+use axum::response::{IntoResponse, Response};
+use http::{HeaderMap, StatusCode};
+use reqwest::redirect;
+use rollcall_core::MemberId;
+use rollcall_distro::codec::{self, CodecError};
+use rollcall_distro::message::{Forward, ForwardReply};
+use rollcall_node::Node;
+use rollcall_node::action::ForwardId;
+use tokio::time::timeout;
+use tracing::{debug, warn};
+
+use super::handshake::Session;
+use super::{FORWARDS_AT_ONCE, MESSAGE_LIMIT, Peer, Shared, sessions};
+
+/// Path of forwarded writes.
+pub(super) const PATH: &str = "/forward";
+/// Header with the session token.
+const SESSION: &str = "x-rollcall-session";
+/// How long the node may take over a forwarded write.
+const ANSWER_LIMIT: Duration = Duration::from_secs(3);
+/// Largest reply, in bytes.
+const REPLY_LIMIT: usize = 64 << 10;
+/// Subject of [`Peer::trouble`].
+const FORWARD: &str = "forward";
+
+/// Why a forward has no reply.
+#[derive(Debug, thiserror::Error)]
+enum Failure {
+    #[error("the owner is no other member")]
+    NoMember,
+    #[error("no session: the link has not been up yet")]
+    NoSession,
+    #[error("no answer in time")]
+    Late,
+    #[error("{}", root(.0))]
+    Http(#[from] reqwest::Error),
+    #[error("answered {0}")]
+    Status(StatusCode),
+    #[error("reply is larger than {REPLY_LIMIT} bytes")]
+    TooLarge,
+    #[error("bad reply: {0}")]
+    Codec(#[from] CodecError),
+}
+
+/// The innermost cause: the outer ones only say that a request failed.
+fn root(error: &reqwest::Error) -> &dyn std::error::Error {
+    let mut cause: &dyn std::error::Error = error;
+    while let Some(inner) = cause.source() {
+        cause = inner;
+    }
+    cause
+}
+
+/// The client for forwards to all members.
+pub(super) fn client(limit: Duration) -> Result<reqwest::Client, reqwest::Error> {
+    reqwest::Client::builder()
+        .no_proxy()
+        .redirect(redirect::Policy::none())
+        .http1_only()
+        .tcp_nodelay(true)
+        .connect_timeout(limit)
+        .timeout(limit)
+        .pool_max_idle_per_host(FORWARDS_AT_ONCE)
+        .pool_idle_timeout(Duration::from_secs(30))
+        .build()
+}
+
+/// Sends a write from a task of its own and reports to the node.
+pub(super) fn send(shared: Arc<Shared>, id: ForwardId, to: MemberId, forward: Forward) {
+    tokio::spawn(async move {
+        let result = match shared.peers.get(&to) {
+            Some(peer) => send_to(&shared, peer, &forward).await,
+            None => Err(Failure::NoMember),
+        };
+        match result {
+            Ok(reply) => {
+                shared.with_node(|node, now, actions| node.forward_replied(id, reply, now, actions));
+            }
+            Err(error) => {
+                shared.metrics.forwards_failed.one();
+                debug!(?to, %error, "forward failed");
+                shared.with_node(|node, now, actions| node.forward_failed(id, now, actions));
+            }
+        }
+    });
+}
+
+async fn send_to(shared: &Shared, peer: &Peer, forward: &Forward) -> Result<ForwardReply, Failure> {
+    let Some(session) = *peer.session.lock() else {
+        return Err(Failure::NoSession);
+    };
+    let body = codec::encode(forward)?;
+    shared.metrics.forwards_sent.one();
+    let result = match timeout(shared.limits.forward, post(shared, peer, session, body)).await {
+        Ok(result) => result,
+        Err(_) => Err(Failure::Late),
+    };
+    match &result {
+        Ok(_) => peer.trouble.clear(FORWARD),
+        Err(error) => {
+            if peer
+                .trouble
+                .is_new(FORWARD, &error.to_string(), shared.now().mono)
+            {
+                warn!(member = %peer.address, %error, "forward failed");
+            }
+        }
+    }
+    result
+}
+
+async fn post(
+    shared: &Shared,
+    peer: &Peer,
+    session: Session,
+    body: Vec<u8>,
+) -> Result<ForwardReply, Failure> {
+    let _place = peer.forwards.acquire().await; // Never closed.
+    let url = format!("http://{}{PATH}", peer.target);
+    let request = shared
+        .http
+        .post(url)
+        .header(SESSION, sessions::to_text(&session))
+        .body(body);
+    let mut response = request.send().await?;
+    if response.status() != StatusCode::OK {
+        return Err(Failure::Status(response.status()));
+    }
+    let mut bytes = Vec::new();
+    while let Some(chunk) = response.chunk().await? {
+        bytes.extend_from_slice(&chunk);
+        if bytes.len() > REPLY_LIMIT {
+            return Err(Failure::TooLarge);
+        }
+    }
+    Ok(codec::decode(&bytes)?)
+}
+
+/// Serves a write that another member sends.
+pub(super) async fn receive(shared: Arc<Shared>, headers: HeaderMap, body: Body) -> Response {
+    let session = headers
+        .get(SESSION)
+        .and_then(|text| sessions::from_text(text.to_str().ok()?));
+    if session
+        .and_then(|session| shared.sessions.member(&session))
+        .is_none()
+    {
+        shared.metrics.forwards_denied.one();
+        return StatusCode::UNAUTHORIZED.into_response();
+    }
+    let Ok(bytes) = to_bytes(body, MESSAGE_LIMIT).await else {
+        return StatusCode::PAYLOAD_TOO_LARGE.into_response();
+    };
+    let forward: Forward = match codec::decode(&bytes) {
+        Ok(forward) => forward,
+        Err(error) => return (StatusCode::BAD_REQUEST, error.to_string()).into_response(),
+    };
+    shared.metrics.forwards_received.one();
+    let (ticket, answer) = shared.executor.ticket();
+    shared.with_node(|node, now, actions| node.forwarded(ticket, forward, now, actions));
+    let Ok(Ok((result, accepted))) = timeout(ANSWER_LIMIT, answer).await else {
+        return StatusCode::GATEWAY_TIMEOUT.into_response();
+    };
+    match codec::encode(&Node::forward_reply(result, accepted)) {
+        Ok(bytes) => bytes.into_response(),
+        Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
+    }
+}

@@ -1,0 +1,311 @@
+//! Members talking to each other: links, probes and forwarded writes over the peer port.
+//!
+//! ```text
+//!            executor                                 the node
+//!   link_ready | redial | probe | forward              ^  ^  ^
+//!              v                                       |  |  |
+//!   grpc_peer (one task per member: dials, sends)  ----+  |  |        handshake: proofs, pure
+//!   probe     (asks and answers)                   -------+  |        dial: sockets towards members
+//!   inbound   (one task per link: checks, applies) ----------+        forward: writes to and from owners
+//! ```
+//!
+//! Knows sockets, tonic and the secret; knows nothing of what frames mean. The node decides who is alive and what to
+//! send; this module reports what became of it. The port is of use to members only: nothing on it is believed
+//! before the secret of the cluster is proven, and no other port accepts any of it.
+
+mod dial;
+mod forward;
+mod grpc_peer;
+mod handshake;
+mod inbound;
+mod metrics;
+mod news;
+mod probe;
+mod random;
+mod serve;
+mod sessions;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use rollcall_core::{MemberId, Now};
+use rollcall_distro::codec;
+use rollcall_distro::message::{Forward, Probe};
+use rollcall_node::Node;
+use rollcall_node::action::{Actions, ForwardId};
+use smol_str::SmolStr;
+use tokio::net::TcpListener;
+use tokio::sync::{Notify, Semaphore, watch};
+use tokio_util::sync::CancellationToken;
+
+use self::dial::Client;
+use self::handshake::{Secret, Session};
+use self::inbound::InboundLinks;
+pub use self::metrics::{Count, PeerMetrics};
+use self::news::News;
+use self::sessions::Sessions;
+use crate::executor::Executor;
+
+/// Generated code of `proto/distro.proto`.
+#[allow(
+    missing_docs,
+    unreachable_pub,
+    unused_qualifications,
+    clippy::all,
+    clippy::large_futures
+)]
+pub(crate) mod pb {
+    tonic::include_proto!("rollcall.distro.v1");
+}
+
+/// Distance from a member's main port to its peer port, unless it is configured.
+pub const PEER_PORT_OFFSET: u16 = 1001;
+/// Largest message that is read from a member, in bytes: the codec's limit and room for heads and MACs.
+const MESSAGE_LIMIT: usize = codec::MAX_BODY + (64 << 10);
+/// Largest question of a probe that is read, in bytes. Small: it is read before anything is proven.
+const PROBE_LIMIT: usize = 4 << 10;
+/// How long a link may be unable to write before it is dropped.
+const STALL: Duration = Duration::from_secs(10);
+/// Frames and replies that wait in a stream. Few, so that what waits longer is merged by the node instead.
+const STREAM_DEPTH: usize = 2;
+/// Forwards to one member at a time; more wait, within the time limit of each.
+const FORWARDS_AT_ONCE: usize = 256;
+
+/// Settings of the peer side. Has no `Debug`: it holds the secret.
+pub struct PeerConfig {
+    /// The bound peer port.
+    pub listener: TcpListener,
+    /// Secret that all members share. May be empty, which proves nothing.
+    pub secret: String,
+    /// Distance from a member's main port to its peer port. Default [`PEER_PORT_OFFSET`].
+    pub port_offset: u16,
+    /// Peer addresses (`host:port`) of members whose peer port is elsewhere, by advertised address.
+    pub addresses: HashMap<SmolStr, SmolStr>,
+    /// How long a probe may take. Default 900 ms.
+    pub probe_timeout: Duration,
+    /// Missed probes in a row after which an open link is dropped and dialed again. Default 3.
+    pub probe_misses: u32,
+    /// How long dialing a link may take before the handshake. Default 2 s.
+    pub dial_timeout: Duration,
+    /// How long a forward may take, connecting included. Default 1 s.
+    pub forward_timeout: Duration,
+}
+
+impl PeerConfig {
+    /// Defaults around a bound port and a secret.
+    pub fn new(listener: TcpListener, secret: String) -> Self {
+        PeerConfig {
+            listener,
+            secret,
+            port_offset: PEER_PORT_OFFSET,
+            addresses: HashMap::new(),
+            probe_timeout: Duration::from_millis(900),
+            probe_misses: 3,
+            dial_timeout: Duration::from_secs(2),
+            forward_timeout: Duration::from_secs(1),
+        }
+    }
+}
+
+/// Why the peer side cannot start.
+#[derive(Debug, thiserror::Error)]
+pub enum PeerError {
+    /// The secret makes no key.
+    #[error("the cluster secret cannot be used as a key")]
+    Secret,
+    /// A member's address has no port, or none that a peer port can be reckoned from.
+    #[error("member {0} has no usable port, want host:port with a peer port of at most 65535")]
+    Address(SmolStr),
+    /// The HTTP client for forwards.
+    #[error("cannot make the client for forwards: {0}")]
+    Client(#[from] reqwest::Error),
+    /// The operating system gives no random bytes.
+    #[error("no random bytes: {0}")]
+    Random(#[from] std::io::Error),
+}
+
+/// The peer side of a running process. A clone costs one reference count.
+#[derive(Clone)]
+pub struct Peers(Arc<Shared>);
+
+/// What all tasks of the peer side share.
+struct Shared {
+    node: Arc<Node>,
+    executor: Executor,
+    secret: Secret,
+    limits: Limits,
+    peers: HashMap<MemberId, Arc<Peer>>,
+    inbound: InboundLinks,
+    sessions: Sessions,
+    /// Handshakes and probes of others that were refused, by who asked.
+    refused: News,
+    http: reqwest::Client,
+    metrics: PeerMetrics,
+    shutdown: CancellationToken,
+}
+
+/// The time limits of [`PeerConfig`].
+struct Limits {
+    probe: Duration,
+    misses: u32,
+    dial: Duration,
+    forward: Duration,
+}
+
+/// One other member, as this process reaches it.
+struct Peer {
+    member: MemberId,
+    /// Advertised address.
+    address: SmolStr,
+    /// Peer address to dial, `host:port`.
+    target: SmolStr,
+    /// Frames may wait at the node.
+    ready: Notify,
+    /// The member has shown that it is there: a pause before the next dial ends.
+    awake: Notify,
+    /// Raised to drop the link and dial again.
+    redial: watch::Sender<u64>,
+    /// Connection kept for probes.
+    probe_client: Mutex<Option<Client>>,
+    /// Probes missed in a row.
+    missed: AtomicU32,
+    /// Token of the last handshake, shown with forwards.
+    session: Mutex<Option<Session>>,
+    forwards: Arc<Semaphore>,
+    /// What goes wrong on the way to this member, by subject.
+    trouble: News,
+}
+
+impl Peers {
+    /// Starts the peer side: serves the peer port and keeps a link to every other member, until `shutdown`.
+    /// Connects itself to the executor.
+    ///
+    /// # Errors
+    /// [`PeerError`] when the settings cannot work. What can change later, as an unreachable member, is not an error.
+    pub fn start(
+        node: Arc<Node>,
+        executor: Executor,
+        config: PeerConfig,
+        shutdown: CancellationToken,
+    ) -> Result<Peers, PeerError> {
+        random::bytes()?; // Fail now rather than at the first handshake.
+        let mut peers = HashMap::new();
+        for (member, address) in node.peers() {
+            let target = match config.addresses.get(&address) {
+                Some(target) => target.clone(),
+                None => peer_address(&address, config.port_offset)
+                    .ok_or_else(|| PeerError::Address(address.clone()))?,
+            };
+            peers.insert(member, Arc::new(Peer::new(member, address, target)));
+        }
+        let shared = Arc::new(Shared {
+            node,
+            executor,
+            secret: Secret::new(&config.secret).map_err(|_| PeerError::Secret)?,
+            limits: Limits {
+                probe: config.probe_timeout,
+                misses: config.probe_misses.max(1),
+                dial: config.dial_timeout,
+                forward: config.forward_timeout,
+            },
+            peers,
+            inbound: InboundLinks::default(),
+            sessions: Sessions::default(),
+            refused: News::default(),
+            http: forward::client(config.forward_timeout)?,
+            metrics: PeerMetrics::default(),
+            shutdown,
+        });
+        let started = Peers(shared.clone());
+        shared.executor.set_peers(started.clone());
+        tokio::spawn(serve::run(shared.clone(), config.listener));
+        for peer in shared.peers.values() {
+            tokio::spawn(grpc_peer::run(shared.clone(), peer.clone()));
+        }
+        Ok(started)
+    }
+
+    /// Frames wait for `member` at the node.
+    pub fn link_ready(&self, member: MemberId) {
+        if let Some(peer) = self.0.peers.get(&member) {
+            peer.ready.notify_one();
+        }
+    }
+
+    /// Replies wait for `member` at the node.
+    pub fn replies_ready(&self, member: MemberId) {
+        self.0.inbound.replies_ready(member);
+    }
+
+    /// Drops the link to `member`, if any, and dials it at once.
+    pub fn redial(&self, member: MemberId) {
+        if let Some(peer) = self.0.peers.get(&member) {
+            peer.redial();
+            peer.awake.notify_one();
+        }
+    }
+
+    /// Sends a write to `to` and tells the node what became of it.
+    pub fn forward(&self, id: ForwardId, to: MemberId, forward: Forward) {
+        forward::send(self.0.clone(), id, to, forward);
+    }
+
+    /// Asks `to` whether it lives and tells the node.
+    pub fn probe(&self, to: MemberId, probe: Probe) {
+        tokio::spawn(probe::ask(self.0.clone(), to, probe));
+    }
+
+    /// What the peer side has counted so far.
+    pub fn metrics(&self) -> &PeerMetrics {
+        &self.0.metrics
+    }
+}
+
+impl Shared {
+    fn now(&self) -> Now {
+        self.executor.now()
+    }
+
+    /// Calls the node and carries out what it asks for.
+    fn with_node<T>(&self, call: impl FnOnce(&Node, Now, &mut Actions) -> T) -> T {
+        let mut actions = Actions::default();
+        let result = call(&self.node, self.now(), &mut actions);
+        self.executor.run(actions);
+        result
+    }
+}
+
+impl Peer {
+    fn new(member: MemberId, address: SmolStr, target: SmolStr) -> Self {
+        Peer {
+            member,
+            address,
+            target,
+            ready: Notify::new(),
+            awake: Notify::new(),
+            redial: watch::Sender::new(0),
+            probe_client: Mutex::new(None),
+            missed: AtomicU32::new(0),
+            session: Mutex::new(None),
+            forwards: Arc::new(Semaphore::new(FORWARDS_AT_ONCE)),
+            trouble: News::default(),
+        }
+    }
+
+    fn redial(&self) {
+        self.redial.send_modify(|count| *count += 1);
+    }
+}
+
+/// The peer address of a member: same host, its main port and `offset`.
+fn peer_address(address: &str, offset: u16) -> Option<SmolStr> {
+    let (host, port) = address.rsplit_once(':')?;
+    let port = port.parse::<u16>().ok()?.checked_add(offset)?;
+    (!host.is_empty()).then(|| SmolStr::new(format!("{host}:{port}")))
+}
+
+#[cfg(test)]
+mod tests;
