@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use rollcall_distro::LinkError;
 use rollcall_distro::codec::{self, Challenge, CodecError, Verdict};
 use rollcall_distro::message::{LinkRefusal, Reply, Welcome};
 use rollcall_node::LinkId;
@@ -59,7 +60,7 @@ enum Failure {
     #[error("bad message: {0}")]
     Codec(#[from] CodecError),
     #[error("bad reply: {0}")]
-    Reply(String),
+    Reply(LinkError),
     #[error("no random bytes: {0}")]
     Random(#[from] io::Error),
 }
@@ -250,12 +251,14 @@ fn apply(shared: &Shared, link: LinkId, bytes: &Bytes) -> Result<(), Failure> {
     shared.metrics.replies_received.one();
     shared.metrics.reply_bytes_received.add(bytes.len());
     let reply = codec::decode::<Reply>(bytes).inspect_err(|_| shared.metrics.bad_messages.one())?;
-    shared
-        .with_node(|node, now, actions| node.on_reply(link, reply, now, actions))
-        .map_err(|error| {
+    let applied = shared.with_node(|node, now, actions| node.on_reply(link, reply, now, actions));
+    applied.map_err(|error| match error {
+        LinkError::Closed => Failure::Ended,
+        LinkError::Protocol(_) => {
             shared.metrics.bad_messages.one();
-            Failure::Reply(error.to_string())
-        })
+            Failure::Reply(error)
+        }
+    })
 }
 
 /// Logs a failure when it is another than the last one, and tells the node of a refusal.

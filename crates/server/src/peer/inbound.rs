@@ -10,6 +10,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use rollcall_core::MemberId;
+use rollcall_distro::LinkError;
 use rollcall_distro::codec::{self, Challenge, CodecError, Proof};
 use rollcall_distro::message::{Frame, LinkHello, LinkRefusal, Welcome};
 use rollcall_node::LinkId;
@@ -96,7 +97,7 @@ enum End {
     #[error("bad message: {0}")]
     Codec(#[from] CodecError),
     #[error("bad frame: {0}")]
-    Frame(String),
+    Frame(LinkError),
     #[error("the handshake took too long")]
     Late,
     #[error("{refusal}")]
@@ -324,12 +325,14 @@ fn apply(shared: &Shared, link: LinkId, bytes: &Bytes) -> Result<(), End> {
     shared.metrics.frames_received.one();
     shared.metrics.frame_bytes_received.add(bytes.len());
     let frame = codec::decode::<Frame>(bytes).inspect_err(|_| shared.metrics.bad_messages.one())?;
-    shared
-        .with_node(|node, now, actions| node.on_frame(link, frame, now, actions))
-        .map_err(|error| {
+    let applied = shared.with_node(|node, now, actions| node.on_frame(link, frame, now, actions));
+    applied.map_err(|error| match error {
+        LinkError::Closed => End::Replaced,
+        LinkError::Protocol(_) => {
             shared.metrics.bad_messages.one();
-            End::Frame(error.to_string())
-        })
+            End::Frame(error)
+        }
+    })
 }
 
 /// Counts a refused dialer, and logs it when the reason is another than the last one.
