@@ -11,10 +11,10 @@ use anyhow::{Context, Result, bail};
 use serde_json::{Map, Value, json};
 
 /// The release whose answers are replayed.
-pub const RELEASE: &str = "nacos-2.5.1";
+pub(crate) const RELEASE: &str = "nacos-2.5.1";
 
 /// Files of the release that are replayed.
-pub const FILES: [&str; 9] = [
+pub(crate) const FILES: [&str; 9] = [
     "grpc_connect",
     "grpc_naming",
     "grpc_push",
@@ -28,7 +28,7 @@ pub const FILES: [&str; 9] = [
 
 /// What a case does.
 #[derive(Clone, Debug)]
-pub enum Call {
+pub(crate) enum Call {
     /// One HTTP request.
     Http,
     /// One unary call on a connection.
@@ -49,27 +49,27 @@ pub enum Call {
 
 /// A recorded case.
 #[derive(Clone, Debug)]
-pub struct Case {
+pub(crate) struct Case {
     /// Name, unique in its file.
-    pub name: String,
+    pub(crate) name: String,
     /// What it does.
-    pub call: Call,
+    pub(crate) call: Call,
     /// The request of an HTTP or unary call.
-    pub request: Value,
+    pub(crate) request: Value,
     /// The recorded answer.
-    pub answer: Value,
+    pub(crate) answer: Value,
     /// Pointers into the answer whose values differ from run to run.
-    pub volatile: Vec<String>,
+    pub(crate) volatile: Vec<String>,
     /// Pointers of arrays whose order means nothing.
-    pub unordered: Vec<String>,
+    pub(crate) unordered: Vec<String>,
     /// A wait that is part of the case.
-    pub wait: Duration,
+    pub(crate) wait: Duration,
     /// How long the recorder let the server settle first. Only awaited where a connection was closed before the case.
-    pub settle: Duration,
+    pub(crate) settle: Duration,
 }
 
 /// Folder of the recordings and of the list of differences.
-pub fn folder() -> PathBuf {
+pub(crate) fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("golden")
 }
 
@@ -77,14 +77,18 @@ pub fn folder() -> PathBuf {
 ///
 /// # Errors
 /// The file cannot be read or has a form that is not known.
-pub fn load(file: &str) -> Result<Vec<Case>> {
+pub(crate) fn load(file: &str) -> Result<Vec<Case>> {
     let path = folder().join(RELEASE).join(format!("{file}.json"));
     let text = std::fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
-    let Value::Array(cases) = serde_json::from_str(&text).with_context(|| format!("{file} is not JSON"))? else {
+    let Value::Array(cases) = serde_json::from_str(&text).with_context(|| format!("{file} is not JSON"))?
+    else {
         bail!("{file} is not an array");
     };
-    let cases: Vec<Case> =
-        cases.iter().map(parse).collect::<Result<_>>().with_context(|| format!("in {file}"))?;
+    let cases: Vec<Case> = cases
+        .iter()
+        .map(parse)
+        .collect::<Result<_>>()
+        .with_context(|| format!("in {file}"))?;
     for (i, case) in cases.iter().enumerate() {
         if cases.iter().take(i).any(|other| other.name == case.name) {
             bail!("{file}: two cases are called {:?}", case.name);
@@ -95,8 +99,19 @@ pub fn load(file: &str) -> Result<Vec<Case>> {
 
 /// Fields of a case, of its request and of its response that are understood: another one stops the replay.
 const KNOWN: [&str; 13] = [
-    "name", "conn", "call", "request", "response", "sent", "received", "waited_ms", "wait_ms", "settle_ms",
-    "volatile", "unordered", "note",
+    "name",
+    "conn",
+    "call",
+    "request",
+    "response",
+    "sent",
+    "received",
+    "waited_ms",
+    "wait_ms",
+    "settle_ms",
+    "volatile",
+    "unordered",
+    "note",
 ];
 
 fn parse(raw: &Value) -> Result<Case> {
@@ -106,32 +121,61 @@ fn parse(raw: &Value) -> Result<Case> {
         bail!("{name}: field {unknown} is not known");
     }
     let millis = |field: &str| Duration::from_millis(raw[field].as_u64().unwrap_or(0));
-    let connection = || raw["conn"].as_str().map(str::to_owned).with_context(|| format!("{name}: no connection"));
+    let connection = || {
+        raw["conn"]
+            .as_str()
+            .map(str::to_owned)
+            .with_context(|| format!("{name}: no connection"))
+    };
     // HTTP files have no `call`, and their pointers start at the body.
     let (call, base) = match raw["call"].as_str() {
         None => (Call::Http, "/response/body"),
         Some("http") => (Call::Http, ""),
-        Some("unary") => (Call::Unary { connection: connection()? }, ""),
+        Some("unary") => (
+            Call::Unary {
+                connection: connection()?,
+            },
+            "",
+        ),
         Some("stream") => {
-            let sent = raw["sent"].as_array().with_context(|| format!("{name}: nothing sent"))?.clone();
-            (Call::Stream { connection: connection()?, sent, waited: millis("waited_ms") }, "")
+            let sent = raw["sent"]
+                .as_array()
+                .with_context(|| format!("{name}: nothing sent"))?
+                .clone();
+            (
+                Call::Stream {
+                    connection: connection()?,
+                    sent,
+                    waited: millis("waited_ms"),
+                },
+                "",
+            )
         }
         Some(other) => bail!("{name}: call {other} is not known"),
     };
     let pointers = |field: &str| -> Vec<String> {
         let list = raw[field].as_array().map(Vec::as_slice).unwrap_or_default();
-        list.iter().filter_map(Value::as_str).map(|pointer| format!("{base}{pointer}")).collect()
+        list.iter()
+            .filter_map(Value::as_str)
+            .map(|pointer| format!("{base}{pointer}"))
+            .collect()
     };
     let answer = match &call {
         Call::Stream { .. } => {
-            let messages = raw["received"].as_array().with_context(|| format!("{name}: nothing received"))?;
+            let messages = raw["received"]
+                .as_array()
+                .with_context(|| format!("{name}: nothing received"))?;
             json!({ "received": numbered(messages) })
         }
         _ => json!({ "response": raw["response"] }),
     };
     let mut volatile = pointers("volatile");
     // Pages that the recorder did not keep.
-    if answer.pointer("/response/body").and_then(Value::as_str).is_some_and(|b| b.ends_with("not kept)")) {
+    if answer
+        .pointer("/response/body")
+        .and_then(Value::as_str)
+        .is_some_and(|b| b.ends_with("not kept)"))
+    {
         volatile.push("/response/body".into());
     }
     Ok(Case {
@@ -147,8 +191,14 @@ fn parse(raw: &Value) -> Result<Case> {
 }
 
 /// An array as an object whose keys are the positions.
-pub fn numbered(items: &[Value]) -> Value {
-    Value::Object(items.iter().enumerate().map(|(i, item)| (i.to_string(), item.clone())).collect::<Map<_, _>>())
+pub(crate) fn numbered(items: &[Value]) -> Value {
+    Value::Object(
+        items
+            .iter()
+            .enumerate()
+            .map(|(i, item)| (i.to_string(), item.clone()))
+            .collect::<Map<_, _>>(),
+    )
 }
 
 #[cfg(test)]
@@ -163,7 +213,9 @@ mod tests {
 
     #[test]
     fn pointers_of_http_files_start_at_the_body() {
-        let case = parse(&json!({"name": "n", "request": {}, "response": {"status": 200, "body": {}}, "volatile": ["/a", ""]}));
+        let case = parse(
+            &json!({"name": "n", "request": {}, "response": {"status": 200, "body": {}}, "volatile": ["/a", ""]}),
+        );
         assert_eq!(case.unwrap().volatile, ["/response/body/a", "/response/body"]);
     }
 

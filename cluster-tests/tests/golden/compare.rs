@@ -6,29 +6,32 @@ use serde_json::{Map, Value};
 
 use crate::case::Case;
 
+/// Stands for "there is nothing here", in a list of differences and in an array with a hole.
+pub(crate) const ABSENT: &str = "<absent>";
+
 /// One place where two answers differ. `None` means that there is nothing at the place.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Mismatch {
+pub(crate) struct Mismatch {
     /// Pointer into the answer.
-    pub pointer: String,
+    pub(crate) pointer: String,
     /// What was recorded.
-    pub recorded: Option<Value>,
+    pub(crate) recorded: Option<Value>,
     /// What this server says.
-    pub ours: Option<Value>,
+    pub(crate) ours: Option<Value>,
 }
 
 /// An answer laid beside the recorded one.
 #[derive(Clone, Debug)]
-pub struct Comparison {
+pub(crate) struct Comparison {
     /// This server's answer, arrays without order in the order of the recording, and messages beyond it under `extra`.
-    pub ours: Value,
+    pub(crate) ours: Value,
     /// Where it differs.
-    pub mismatches: Vec<Mismatch>,
+    pub(crate) mismatches: Vec<Mismatch>,
 }
 
 /// Compares this server's answer with the recorded one of the case. Numbers are equal if value and kind agree: `1` and
 /// `1.0` differ, as they do on the wire.
-pub fn compare(case: &Case, ours: &Value) -> Comparison {
+pub(crate) fn compare(case: &Case, ours: &Value) -> Comparison {
     let ours = match received(&case.answer) {
         Some(_) => lay_messages(case, ours),
         None => ours.clone(),
@@ -40,12 +43,14 @@ pub fn compare(case: &Case, ours: &Value) -> Comparison {
 }
 
 /// True when `pointer` is `place` or inside of it.
-pub fn is_within(pointer: &str, place: &str) -> bool {
-    pointer.strip_prefix(place).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+pub(crate) fn is_within(pointer: &str, place: &str) -> bool {
+    pointer
+        .strip_prefix(place)
+        .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
 /// True when all recorded messages of a stream case are among these, in order.
-pub fn has_all_messages(case: &Case, messages: &[Value]) -> bool {
+pub(crate) fn has_all_messages(case: &Case, messages: &[Value]) -> bool {
     received(&case.answer).is_some_and(|recorded| {
         let pairs = pair_messages(case, &recorded, messages);
         pairs.len() == recorded.len()
@@ -60,7 +65,13 @@ fn escape(key: &str) -> String {
     key.replace('~', "~0").replace('/', "~1")
 }
 
-fn differences(case: &Case, at: &str, recorded: Option<&Value>, ours: Option<&Value>, out: &mut Vec<Mismatch>) {
+fn differences(
+    case: &Case,
+    at: &str,
+    recorded: Option<&Value>,
+    ours: Option<&Value>,
+    out: &mut Vec<Mismatch>,
+) {
     if is_volatile(case, at) {
         return;
     }
@@ -68,7 +79,13 @@ fn differences(case: &Case, at: &str, recorded: Option<&Value>, ours: Option<&Va
         (Some(Value::Object(a)), Some(Value::Object(b))) => {
             let keys: BTreeSet<&String> = a.keys().chain(b.keys()).collect();
             for key in keys {
-                differences(case, &format!("{at}/{}", escape(key)), a.get(key), b.get(key), out);
+                differences(
+                    case,
+                    &format!("{at}/{}", escape(key)),
+                    a.get(key),
+                    b.get(key),
+                    out,
+                );
             }
         }
         (Some(Value::Array(a)), Some(Value::Array(b))) => {
@@ -77,7 +94,11 @@ fn differences(case: &Case, at: &str, recorded: Option<&Value>, ours: Option<&Va
             }
         }
         (a, b) if a == b => {}
-        (a, b) => out.push(Mismatch { pointer: at.to_owned(), recorded: a.cloned(), ours: b.cloned() }),
+        (a, b) => out.push(Mismatch {
+            pointer: at.to_owned(),
+            recorded: a.cloned(),
+            ours: b.cloned(),
+        }),
     }
 }
 
@@ -113,8 +134,18 @@ fn lay_arrays(case: &Case, at: &str, recorded: &Value, ours: &Value) -> Value {
             } else {
                 vec![None; a.len()]
             };
+            // Holes are filled with what is left over; a hole that stays is shown as one.
+            let hole = Value::from(ABSENT);
             let mut rest = rest.into_iter();
-            let mut laid: Vec<&Value> = order.into_iter().map_while(|ours| ours.or_else(|| rest.next())).collect();
+            let n_laid = order.iter().rposition(Option::is_some).map_or(0, |last| last + 1);
+            let mut laid: Vec<&Value> = Vec::new();
+            for (i, found) in order.into_iter().enumerate() {
+                match found.or_else(|| rest.next()) {
+                    Some(ours) => laid.push(ours),
+                    None if i < n_laid => laid.push(&hole),
+                    None => break,
+                }
+            }
             laid.extend(rest);
             let laid = laid.into_iter().enumerate().map(|(i, ours)| match a.get(i) {
                 Some(recorded) => lay_arrays(case, &format!("{at}/{i}"), recorded, ours),
@@ -129,7 +160,11 @@ fn lay_arrays(case: &Case, at: &str, recorded: &Value, ours: &Value) -> Value {
 /// Messages of an answer in order, if it is one of a stream.
 fn received(answer: &Value) -> Option<Vec<Value>> {
     let messages = answer.get("received")?.as_object()?;
-    Some((0..messages.len()).filter_map(|i| messages.get(&i.to_string()).cloned()).collect())
+    Some(
+        (0..messages.len())
+            .filter_map(|i| messages.get(&i.to_string()).cloned())
+            .collect(),
+    )
 }
 
 /// Longest common subsequence: (recorded, ours) positions of messages that agree.
@@ -144,7 +179,11 @@ fn pair_messages(case: &Case, recorded: &[Value], ours: &[Value]) -> Vec<(usize,
     let mut best = vec![vec![0usize; m + 1]; n + 1];
     for i in (0..n).rev() {
         for j in (0..m).rev() {
-            best[i][j] = if equal(i, j) { best[i + 1][j + 1] + 1 } else { best[i + 1][j].max(best[i][j + 1]) };
+            best[i][j] = if equal(i, j) {
+                best[i + 1][j + 1] + 1
+            } else {
+                best[i + 1][j].max(best[i][j + 1])
+            };
         }
     }
     let (mut i, mut j, mut pairs) = (0, 0, Vec::new());
@@ -217,7 +256,11 @@ mod tests {
     }
 
     fn places(case: &Case, ours: Value) -> Vec<String> {
-        compare(case, &ours).mismatches.into_iter().map(|m| m.pointer).collect()
+        compare(case, &ours)
+            .mismatches
+            .into_iter()
+            .map(|m| m.pointer)
+            .collect()
     }
 
     #[test]
@@ -244,9 +287,14 @@ mod tests {
 
     #[test]
     fn an_array_without_order_is_a_set() {
-        let case = case(json!({"h": [{"i": 1, "t": 5}, {"i": 2, "t": 5}]}), &["/h/0/t", "/h/1/t"], &["/h"]);
+        let case = case(
+            json!({"h": [{"i": 1, "t": 5}, {"i": 2, "t": 5}]}),
+            &["/h/0/t", "/h/1/t"],
+            &["/h"],
+        );
         assert!(places(&case, json!({"h": [{"i": 2, "t": 8}, {"i": 1, "t": 9}]})).is_empty());
-        assert_eq!(places(&case, json!({"h": [{"i": 2, "t": 8}]})), ["/h/1"]);
+        assert_eq!(places(&case, json!({"h": [{"i": 2, "t": 8}]})), ["/h/0"]);
+        assert_eq!(places(&case, json!({"h": [{"i": 1, "t": 8}]})), ["/h/1"]);
         assert_eq!(places(&case, json!({"h": [{"i": 2}, {"i": 2}]})), ["/h/0/i"]);
     }
 
@@ -258,11 +306,18 @@ mod tests {
 
     #[test]
     fn a_message_too_many_is_extra_and_shifts_nothing() {
-        let case = case(json!({"received": numbered(&[json!({"m": 1}), json!({"m": 2})])}), &[], &[]);
+        let case = case(
+            json!({"received": numbered(&[json!({"m": 1}), json!({"m": 2})])}),
+            &[],
+            &[],
+        );
         let ours = |list: &[Value]| json!({ "received": numbered(list) });
         let (one, two, new) = (json!({"m": 1}), json!({"m": 2}), json!({"m": 0}));
         assert!(places(&case, ours(&[one.clone(), two.clone()])).is_empty());
-        assert_eq!(places(&case, ours(&[new.clone(), one.clone(), two.clone()])), ["/extra"]);
+        assert_eq!(
+            places(&case, ours(&[new.clone(), one.clone(), two.clone()])),
+            ["/extra"]
+        );
         assert_eq!(places(&case, ours(&[one.clone(), new, two.clone()])), ["/extra"]);
         assert_eq!(places(&case, ours(&[two.clone()])), ["/received/0"]);
         assert_eq!(places(&case, ours(&[one])), ["/received/1"]);

@@ -6,35 +6,33 @@ use std::collections::{BTreeMap, BTreeSet};
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 
-use crate::case::{self, Case};
-use crate::compare::{Comparison, Mismatch, is_within};
+use crate::case;
+use crate::compare::{ABSENT, Comparison, Mismatch, is_within};
 
-/// Stands in an entry for "there is nothing here".
-pub const ABSENT: &str = "<absent>";
 /// Stands in an entry for a value that cannot be told beforehand.
-pub const ANY: &str = "<any>";
+pub(crate) const ANY: &str = "<any>";
 
 /// File and name of a case.
-pub type Key = (String, String);
+pub(crate) type Key = (String, String);
 
 /// What the list says of one case.
 #[derive(Clone, Debug, Default)]
-pub struct Entry {
+pub(crate) struct Entry {
     /// Pointer -> what this server answers there.
-    pub ours: BTreeMap<String, Value>,
+    pub(crate) ours: BTreeMap<String, Value>,
     /// The capability that the case needs and that is missing.
-    pub later: Option<String>,
+    pub(crate) later: Option<String>,
 }
 
 /// The whole list.
 #[derive(Debug, Default)]
-pub struct Ledger {
+pub(crate) struct Ledger {
     entries: BTreeMap<Key, Entry>,
 }
 
 /// How a case came out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Verdict {
+pub(crate) enum Verdict {
     /// As recorded.
     Pass,
     /// Otherwise, as listed.
@@ -48,9 +46,10 @@ impl Ledger {
     ///
     /// # Errors
     /// It cannot be read, has an entry without a reason, or names the same place twice.
-    pub fn load() -> Result<Self> {
+    pub(crate) fn load() -> Result<Self> {
         let path = case::folder().join("differences.json");
-        let text = std::fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+        let text =
+            std::fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
         Ledger::parse(&text).with_context(|| format!("in {}", path.display()))
     }
 
@@ -58,9 +57,14 @@ impl Ledger {
         let list: Value = serde_json::from_str(text)?;
         let mut ledger = Ledger::default();
         for raw in list["differences"].as_array().context("no array `differences`")? {
-            let ours = raw["ours"].as_object().with_context(|| format!("no object `ours` in {raw}"))?;
+            let ours = raw["ours"]
+                .as_object()
+                .with_context(|| format!("no object `ours` in {raw}"))?;
             ensure!(!ours.is_empty(), "nothing in `ours` of {raw}");
-            ensure!(raw["reason"].as_str().is_some_and(|r| r.len() > 5), "no `reason` in {raw}");
+            ensure!(
+                raw["reason"].as_str().is_some_and(|r| r.len() > 5),
+                "no `reason` in {raw}"
+            );
             for key in keys(raw)? {
                 let entry = ledger.entries.entry(key.clone()).or_default();
                 for (pointer, value) in ours {
@@ -72,10 +76,15 @@ impl Ledger {
             }
         }
         for raw in list["later"].as_array().context("no array `later`")? {
-            let needs = raw["needs"].as_str().with_context(|| format!("no `needs` in {raw}"))?;
+            let needs = raw["needs"]
+                .as_str()
+                .with_context(|| format!("no `needs` in {raw}"))?;
             for key in keys(raw)? {
                 let entry = ledger.entries.entry(key.clone()).or_default();
-                ensure!(entry.ours.is_empty() && entry.later.is_none(), "{key:?} is listed twice");
+                ensure!(
+                    entry.ours.is_empty() && entry.later.is_none(),
+                    "{key:?} is listed twice"
+                );
                 entry.later = Some(needs.to_owned());
             }
         }
@@ -86,18 +95,22 @@ impl Ledger {
     ///
     /// # Errors
     /// What is wrong, one line each: a difference that is not listed or not as listed, an entry that is not needed.
-    pub fn judge(&self, key: &Key, comparison: &Comparison) -> Result<Verdict, Vec<String>> {
+    pub(crate) fn judge(&self, key: &Key, comparison: &Comparison) -> Result<Verdict, Vec<String>> {
         let none = Entry::default();
         let entry = self.entries.get(key).unwrap_or(&none);
         let mut wrong = Vec::new();
         if let Some(needs) = &entry.later {
             if comparison.mismatches.is_empty() {
-                wrong.push(format!("listed as later ({needs}), but it is answered as recorded: take it off the list"));
+                wrong.push(format!(
+                    "listed as later ({needs}), but it is answered as recorded: take it off the list"
+                ));
             }
         }
         for (pointer, expected) in &entry.ours {
             if !comparison.mismatches.iter().any(|m| touches(m, pointer)) {
-                wrong.push(format!("{pointer} is listed as a difference, but it is as recorded: take it off the list"));
+                wrong.push(format!(
+                    "{pointer} is listed as a difference, but it is as recorded: take it off the list"
+                ));
             } else if !matches(expected, comparison.ours.pointer(pointer)) {
                 let ours = shown(comparison.ours.pointer(pointer));
                 wrong.push(format!("{pointer} is to be {expected}, but it is {ours}"));
@@ -107,7 +120,10 @@ impl Ledger {
             for m in &comparison.mismatches {
                 if !entry.ours.keys().any(|pointer| touches(m, pointer)) {
                     let (recorded, ours) = (shown(m.recorded.as_ref()), shown(m.ours.as_ref()));
-                    wrong.push(format!("{} was recorded as {recorded}, but it is {ours}", m.pointer));
+                    wrong.push(format!(
+                        "{} was recorded as {recorded}, but it is {ours}",
+                        m.pointer
+                    ));
                 }
             }
         }
@@ -120,12 +136,16 @@ impl Ledger {
     }
 
     /// Entries of cases that do not exist.
-    pub fn unknown(&self, known: &BTreeSet<Key>) -> Vec<Key> {
-        self.entries.keys().filter(|key| !known.contains(*key)).cloned().collect()
+    pub(crate) fn unknown(&self, known: &BTreeSet<Key>) -> Vec<Key> {
+        self.entries
+            .keys()
+            .filter(|key| !known.contains(*key))
+            .cloned()
+            .collect()
     }
 
     /// Number of cases for each missing capability.
-    pub fn missing(&self) -> BTreeMap<&str, usize> {
+    pub(crate) fn missing(&self) -> BTreeMap<&str, usize> {
         let mut counts = BTreeMap::new();
         for needs in self.entries.values().filter_map(|entry| entry.later.as_deref()) {
             *counts.entry(needs).or_default() += 1;
@@ -135,11 +155,18 @@ impl Ledger {
 }
 
 fn keys(raw: &Value) -> Result<Vec<Key>> {
-    let file = raw["file"].as_str().with_context(|| format!("no `file` in {raw}"))?;
-    let cases = raw["cases"].as_array().with_context(|| format!("no array `cases` in {raw}"))?;
+    let file = raw["file"]
+        .as_str()
+        .with_context(|| format!("no `file` in {raw}"))?;
+    let cases = raw["cases"]
+        .as_array()
+        .with_context(|| format!("no array `cases` in {raw}"))?;
     ensure!(!cases.is_empty(), "no case in {raw}");
     let key = |name: &Value| name.as_str().map(|name| (file.to_owned(), name.to_owned()));
-    cases.iter().map(|name| key(name).with_context(|| format!("{name} in {raw} is no name"))).collect()
+    cases
+        .iter()
+        .map(|name| key(name).with_context(|| format!("{name} in {raw} is no name")))
+        .collect()
 }
 
 /// True when an entry at `pointer` is about this mismatch: one is inside the other.
@@ -157,7 +184,11 @@ fn matches(expected: &Value, ours: Option<&Value>) -> bool {
             ours.is_object() && fields.iter().all(|(key, value)| matches(value, ours.get(key)))
         }
         (Value::Array(items), Some(Value::Array(ours))) => {
-            items.len() == ours.len() && items.iter().zip(ours).all(|(item, ours)| matches(item, Some(ours)))
+            items.len() == ours.len()
+                && items
+                    .iter()
+                    .zip(ours)
+                    .all(|(item, ours)| matches(item, Some(ours)))
         }
         (expected, Some(ours)) => expected == ours,
     }
@@ -165,11 +196,6 @@ fn matches(expected: &Value, ours: Option<&Value>) -> bool {
 
 fn shown(value: Option<&Value>) -> String {
     value.map_or_else(|| "absent".to_owned(), Value::to_string)
-}
-
-/// Comparison of a recorded answer with itself: what a server that is exactly like the recorded one would get.
-pub fn same(case: &Case) -> Comparison {
-    crate::compare::compare(case, &case.answer)
 }
 
 #[cfg(test)]
@@ -196,25 +222,53 @@ mod tests {
             recorded: Some(json!("recorded")),
             ours: ours.pointer(place).cloned(),
         };
-        Comparison { mismatches: places.iter().map(mismatch).collect(), ours }
+        Comparison {
+            mismatches: places.iter().map(mismatch).collect(),
+            ours,
+        }
     }
 
     #[test]
     fn a_difference_must_be_listed_and_as_listed() {
         let ledger = ledger(json!({"/a": 404}));
-        assert_eq!(ledger.judge(&key("d"), &comparison(json!({"a": 404}), &["/a"])), Ok(Verdict::Difference));
-        assert!(ledger.judge(&key("d"), &comparison(json!({"a": 405}), &["/a"])).is_err());
-        assert!(ledger.judge(&key("d"), &comparison(json!({"a": 404, "b": 1}), &["/a", "/b"])).is_err());
-        assert!(ledger.judge(&key("other"), &comparison(json!({"a": 404}), &["/a"])).is_err());
-        assert_eq!(ledger.judge(&key("other"), &comparison(json!({}), &[])), Ok(Verdict::Pass));
+        assert_eq!(
+            ledger.judge(&key("d"), &comparison(json!({"a": 404}), &["/a"])),
+            Ok(Verdict::Difference)
+        );
+        assert!(
+            ledger
+                .judge(&key("d"), &comparison(json!({"a": 405}), &["/a"]))
+                .is_err()
+        );
+        assert!(
+            ledger
+                .judge(&key("d"), &comparison(json!({"a": 404, "b": 1}), &["/a", "/b"]))
+                .is_err()
+        );
+        assert!(
+            ledger
+                .judge(&key("other"), &comparison(json!({"a": 404}), &["/a"]))
+                .is_err()
+        );
+        assert_eq!(
+            ledger.judge(&key("other"), &comparison(json!({}), &[])),
+            Ok(Verdict::Pass)
+        );
     }
 
     #[test]
     fn an_entry_that_is_not_needed_is_wrong() {
         let ledger = ledger(json!({"/a": 404}));
-        assert!(ledger.judge(&key("d"), &comparison(json!({"a": 404}), &[])).is_err());
+        assert!(
+            ledger
+                .judge(&key("d"), &comparison(json!({"a": 404}), &[]))
+                .is_err()
+        );
         assert!(ledger.judge(&key("l"), &comparison(json!({}), &[])).is_err());
-        assert_eq!(ledger.judge(&key("l"), &comparison(json!({"z": 1}), &["/z"])), Ok(Verdict::Later));
+        assert_eq!(
+            ledger.judge(&key("l"), &comparison(json!({"z": 1}), &["/z"])),
+            Ok(Verdict::Later)
+        );
         assert_eq!(ledger.unknown(&BTreeSet::from([key("d")])), [key("l")]);
     }
 
@@ -222,16 +276,30 @@ mod tests {
     fn an_entry_may_name_part_of_an_object() {
         let ledger = ledger(json!({"/extra": {"0": {"hosts": [], "t": ANY, "gone": ABSENT}}}));
         let ours = |message: Value| comparison(json!({"extra": {"0": message}}), &["/extra"]);
-        assert!(ledger.judge(&key("d"), &ours(json!({"hosts": [], "t": 5, "more": 1}))).is_ok());
-        assert!(ledger.judge(&key("d"), &ours(json!({"hosts": [1], "t": 5}))).is_err());
+        assert!(
+            ledger
+                .judge(&key("d"), &ours(json!({"hosts": [], "t": 5, "more": 1})))
+                .is_ok()
+        );
+        assert!(
+            ledger
+                .judge(&key("d"), &ours(json!({"hosts": [1], "t": 5})))
+                .is_err()
+        );
         assert!(ledger.judge(&key("d"), &ours(json!({"hosts": []}))).is_err());
-        assert!(ledger.judge(&key("d"), &ours(json!({"hosts": [], "t": 5, "gone": null}))).is_err());
+        assert!(
+            ledger
+                .judge(&key("d"), &ours(json!({"hosts": [], "t": 5, "gone": null})))
+                .is_err()
+        );
     }
 
     #[test]
     fn a_list_with_a_fault_is_refused() {
         let good = json!({"file": "f", "cases": ["d"], "reason": "reasons", "ours": {"/a": 1}});
-        let list = |differences: Value, later: Value| json!({"differences": differences, "later": later}).to_string();
+        let list = |differences: Value, later: Value| {
+            json!({"differences": differences, "later": later}).to_string()
+        };
         assert!(Ledger::parse(&list(json!([good]), json!([]))).is_ok());
         assert!(Ledger::parse(&list(json!([good, good]), json!([]))).is_err());
         let also_later = json!([{"file": "f", "cases": ["d"], "needs": "x"}]);
@@ -239,7 +307,10 @@ mod tests {
         for field in ["file", "cases", "reason", "ours"] {
             let mut bad = good.clone();
             bad[field] = Value::Null;
-            assert!(Ledger::parse(&list(json!([bad]), json!([]))).is_err(), "without {field}");
+            assert!(
+                Ledger::parse(&list(json!([bad]), json!([]))).is_err(),
+                "without {field}"
+            );
         }
     }
 }

@@ -1,0 +1,189 @@
+//! Official clients, unmodified, against three nodes: what an application does with them, as scenario programs under
+//! `clients/`. A program prints one line for each scenario and asks for nodes to be killed and started again; this file
+//! starts the nodes, does what is asked, and fails with the first scenario that failed.
+//!
+//! `scripts/clients.sh` builds and installs the programs. A client that cannot be had is a failure.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use cluster_tests::{Cluster, Node, eventually};
+use serde_json::Value;
+
+/// Time of one scenario program.
+const PATIENCE: Duration = Duration::from_secs(400);
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_rust_sdk_finds_its_way() {
+    run("rust", 11).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_python_sdk_finds_its_way_over_grpc() {
+    run("python-grpc", 11).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_python_sdk_finds_its_way_over_http() {
+    run("python-http", 9).await;
+}
+
+/// Command line of each client, by name.
+fn programs() -> &'static BTreeMap<String, Vec<String>> {
+    static PROGRAMS: OnceLock<BTreeMap<String, Vec<String>>> = OnceLock::new();
+    PROGRAMS.get_or_init(|| match prepare() {
+        Ok(programs) => programs,
+        Err(error) => panic!("the official clients cannot be had: {error:#}"),
+    })
+}
+
+fn prepare() -> Result<BTreeMap<String, Vec<String>>> {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../scripts/clients.sh");
+    let output = Command::new("bash")
+        .arg(script)
+        .stderr(Stdio::inherit())
+        .output()?;
+    ensure!(
+        output.status.success(),
+        "scripts/clients.sh ended with {}",
+        output.status
+    );
+    let lines = String::from_utf8(output.stdout)?;
+    let line = |line: &str| {
+        let (name, command) = line.split_once('=')?;
+        Some((name.to_owned(), command.split(' ').map(str::to_owned).collect()))
+    };
+    lines
+        .lines()
+        .map(|text| line(text).with_context(|| format!("unexpected line {text:?}")))
+        .collect()
+}
+
+/// A scenario program that ends with this value.
+struct Program(Child);
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Runs one client's scenarios on a cluster of its own.
+async fn run(name: &str, n_scenarios: usize) {
+    let Some(command) = tokio::task::spawn_blocking(programs)
+        .await
+        .ok()
+        .and_then(|all| all.get(name))
+    else {
+        panic!("scripts/clients.sh knows no {name}");
+    };
+    let cluster = Cluster::start(3).await;
+    match scenarios(name, command, &cluster).await {
+        Ok(passed) => {
+            println!("{name}: {passed} scenarios passed");
+            assert_eq!(passed, n_scenarios, "{name}: not all scenarios were run");
+        }
+        Err(error) => panic!("{name}: {error:#}"),
+    }
+}
+
+async fn scenarios(name: &str, command: &[String], cluster: &Cluster) -> Result<usize> {
+    let servers: Vec<String> = cluster.nodes().iter().map(Node::address).collect();
+    let scratch = tempfile::tempdir()?;
+    let (program, args) = command.split_first().context("an empty command")?;
+    let child = Command::new(program)
+        .args(args)
+        .arg(servers.join(","))
+        .arg(scratch.path())
+        // The clients keep caches and logs in the home directory.
+        .env("HOME", scratch.path())
+        .env("PYTHONDONTWRITEBYTECODE", "1")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .with_context(|| format!("cannot start {program}"))?;
+    let mut child = Program(child);
+    let mut input = child.0.stdin.take().context("no standard input")?;
+    let output = child.0.stdout.take().context("no standard output")?;
+    let (sender, mut lines) = tokio::sync::mpsc::unbounded_channel();
+    std::thread::spawn(move || {
+        for line in BufReader::new(output).lines().map_while(Result::ok) {
+            if sender.send(line).is_err() {
+                break;
+            }
+        }
+    });
+
+    let deadline = Instant::now() + PATIENCE;
+    let (mut passed, mut failed, mut killed) = (0, Vec::new(), None);
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let line = match tokio::time::timeout(left, lines.recv()).await {
+            Ok(Some(line)) => line,
+            Ok(None) => break,
+            Err(_) => bail!("not done within {PATIENCE:?}; passed {passed}, failed {failed:?}"),
+        };
+        println!("{name}: {line}");
+        if line.starts_with("ok ") {
+            passed += 1;
+        } else if line.starts_with("FAILED ") {
+            failed.push(line);
+        } else if let Some(service) = line.strip_prefix("? kill the publisher of ") {
+            let node = publisher(cluster, service).await?;
+            node.kill();
+            killed = Some(node);
+            writeln!(input, "done")?;
+        } else if line == "? start it again" {
+            killed
+                .take()
+                .context("asked to start a node, but none was killed")?
+                .start();
+            cluster.ready().await;
+            writeln!(input, "done")?;
+        } else if line.starts_with("? ") {
+            bail!("asked for something unknown: {line}");
+        }
+    }
+    let status = child.0.wait()?;
+    if !failed.is_empty() {
+        cluster.print_logs();
+        bail!(
+            "{} of {} scenarios failed:\n{}",
+            failed.len(),
+            failed.len() + passed,
+            failed.join("\n")
+        );
+    }
+    ensure!(status.success(), "ended with {status} after {passed} scenarios");
+    Ok(passed)
+}
+
+/// The node that answers for the only row of a service: it holds the publisher's connection, or owns its beats.
+async fn publisher<'a>(cluster: &'a Cluster, service: &str) -> Result<&'a Node> {
+    let (group, name) = service
+        .split_once("@@")
+        .context("no group in the name of the service")?;
+    let url = format!("http://{}/rollcall/rows", cluster.node(0).address());
+    let client = reqwest::Client::builder().no_proxy().build()?;
+    let query = [
+        ("namespaceId", "public"),
+        ("groupName", group),
+        ("serviceName", name),
+    ];
+    let member = eventually("the row has a publisher", Duration::from_secs(10), || async {
+        let rows: Value = client.get(&url).query(&query).send().await?.json().await?;
+        let member = rows.pointer("/0/publishers/0/member").and_then(Value::as_str);
+        member
+            .map(str::to_owned)
+            .with_context(|| format!("no publisher in {rows}"))
+    })
+    .await;
+    let node = cluster.nodes().iter().find(|node| node.address() == member);
+    node.with_context(|| format!("no node is called {member}"))
+}

@@ -1,0 +1,214 @@
+//! Runs the cases of one file, in order, on nodes of its own.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context, Result, ensure};
+use cluster_tests::{Cluster, eventually};
+use serde_json::Value;
+
+use crate::case::{self, Call, Case};
+use crate::compare::{Comparison, compare};
+use crate::grpc::Connection;
+use crate::http::Replayer;
+
+/// Connections that the recorder had set up before the cases of a file.
+const SET_UP: [(&str, &[&str]); 4] = [
+    ("grpc_naming", &["A", "B", "C"]),
+    ("grpc_push", &["S", "P", "Q"]),
+    ("grpc_connect", &["F", "G", "H"]),
+    ("grpc_detection", &["A", "B"]),
+];
+
+/// What the recorder did to a connection before a case, beside what the case shows.
+#[derive(Clone, Copy, Debug)]
+enum Before {
+    /// Opened the stream and sent nothing.
+    OpenStream,
+    /// Ended its half of the stream.
+    CloseHalf,
+    /// Closed the connection.
+    Close,
+    /// Stopped to acknowledge pushes.
+    StopAcking,
+}
+
+/// File, case, connection, what was done.
+const BEFORE: [(&str, &str, &str, Before); 6] = [
+    (
+        "grpc_connect",
+        "stream open but no setup sent: health check",
+        "E",
+        Before::OpenStream,
+    ),
+    (
+        "grpc_connect",
+        "half-close: the client ends its half of the stream",
+        "H",
+        Before::CloseHalf,
+    ),
+    (
+        "grpc_connect",
+        "connection closed: the instance is gone",
+        "H",
+        Before::Close,
+    ),
+    (
+        "grpc_push",
+        "push after the publisher connection in c1 is closed",
+        "Q",
+        Before::Close,
+    ),
+    ("grpc_push", "no ack: register", "S", Before::StopAcking),
+    (
+        "grpc_push",
+        "subscribers after the subscriber closed",
+        "S",
+        Before::Close,
+    ),
+];
+
+/// Answers to all cases of a file, beside the recorded ones.
+///
+/// # Errors
+/// A case could not be run to its end: no answer, a connection refused.
+pub(crate) async fn replay(file: &'static str) -> Result<Vec<(Case, Comparison)>> {
+    let cases = case::load(file)?;
+    let cluster = Cluster::start(if file == "http_cluster_of_three" { 3 } else { 1 }).await;
+    let mut run = Run {
+        file,
+        http: Replayer::new(cluster.nodes())?,
+        cluster,
+        connections: BTreeMap::new(),
+    };
+    if file == "grpc_detection" {
+        // Both were idle for the same time.
+        run.connection("A").await?;
+        run.connection("B").await?;
+    }
+    let mut out = Vec::new();
+    for case in cases {
+        tokio::time::sleep(case.wait).await;
+        let comparison = run
+            .case(&case)
+            .await
+            .with_context(|| format!("{file}: {}", case.name))?;
+        out.push((case, comparison));
+    }
+    Ok(out)
+}
+
+struct Run {
+    file: &'static str,
+    http: Replayer,
+    connections: BTreeMap<String, Connection>,
+    cluster: Cluster,
+}
+
+impl Run {
+    async fn case(&mut self, case: &Case) -> Result<Comparison> {
+        let mut is_closing = false;
+        for (file, name, letter, action) in BEFORE {
+            if file == self.file && name == case.name {
+                is_closing |= matches!(action, Before::Close);
+                self.prepare(letter, action).await?;
+            }
+        }
+        let answer = match &case.call {
+            Call::Http => self.http_case(case, is_closing).await?,
+            Call::Unary { connection } => self.connection(connection).await?.unary(&case.request).await?,
+            Call::Stream {
+                connection,
+                sent,
+                waited,
+            } => {
+                self.connection(connection)
+                    .await?
+                    .exchange(case, sent, *waited)
+                    .await?
+            }
+        };
+        let comparison = compare(case, &answer);
+        if case.volatile.iter().any(|place| place == "/received") {
+            // How many pushes come is open; the last one shows the last state.
+            let hosts = |answer: &Value| {
+                let messages = answer["received"].as_object()?;
+                messages
+                    .get(&messages.len().checked_sub(1)?.to_string())?
+                    .pointer("/body/serviceInfo/hosts")
+                    .cloned()
+            };
+            ensure!(hosts(&answer).is_some(), "no push: {answer}");
+            ensure!(
+                hosts(&answer) == hosts(&case.answer),
+                "the last push shows another state: {answer}"
+            );
+        }
+        if let Call::Stream { connection, .. } = &case.call {
+            self.connection(connection)
+                .await?
+                .learn_ids(&case.answer, &comparison.ours);
+        }
+        Ok(comparison)
+    }
+
+    /// A read after a connection was closed is given the time in which the recorder let the server settle; every other
+    /// one must be current at once.
+    async fn http_case(&mut self, case: &Case, is_closing: bool) -> Result<Value> {
+        let request = self.with_connection_ids(&case.request).await?;
+        if is_closing {
+            let within = case.settle.max(std::time::Duration::from_secs(2));
+            let settled = eventually(&case.name, within, || async {
+                let answer = self.http.send(&request).await?;
+                ensure!(compare(case, &answer).mismatches.is_empty(), "{answer}");
+                Ok(answer)
+            });
+            return Ok(settled.await);
+        }
+        self.http.send(&request).await
+    }
+
+    /// The connection of a letter, made when it first appears.
+    async fn connection(&mut self, letter: &str) -> Result<&mut Connection> {
+        if !self.connections.contains_key(letter) {
+            let mut connection = Connection::open(self.cluster.node(0).grpc_address()).await?;
+            if SET_UP
+                .iter()
+                .any(|(file, letters)| *file == self.file && letters.contains(&letter))
+            {
+                connection.open_stream(self.file != "grpc_detection");
+                connection.set_up().await?;
+            }
+            self.connections.insert(letter.to_owned(), connection);
+        }
+        self.connections.get_mut(letter).context("no connection")
+    }
+
+    async fn prepare(&mut self, letter: &str, action: Before) -> Result<()> {
+        let connection = self.connection(letter).await?;
+        match action {
+            Before::OpenStream => connection.open_stream(true),
+            Before::CloseHalf => connection.close_half(),
+            Before::StopAcking => connection.stop_acking(),
+            Before::Close => {
+                self.connections.remove(letter);
+            }
+        }
+        Ok(())
+    }
+
+    /// `<connectionId of X>` in a parameter is the id of our connection X.
+    async fn with_connection_ids(&mut self, request: &Value) -> Result<Value> {
+        let mut request = request.clone();
+        if let Some(query) = request["query"].as_object_mut() {
+            for value in query.values_mut() {
+                let letter = value
+                    .as_str()
+                    .and_then(|v| v.strip_prefix("<connectionId of ")?.strip_suffix('>'));
+                if let Some(letter) = letter.map(str::to_owned) {
+                    *value = Value::String(self.connection(&letter).await?.id.clone());
+                }
+            }
+        }
+        Ok(request)
+    }
+}

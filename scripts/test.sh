@@ -1,0 +1,119 @@
+#!/usr/bin/env bash
+# The tests, all layers, as CI runs them.
+#
+#   scripts/test.sh                everything
+#   scripts/test.sh --fast         the gate and the tests that start no process
+#   scripts/test.sh --only NAME    one layer: check, unit, build, cluster, golden, clients (repeatable)
+#
+# Installs what it needs besides Rust (python3-venv, Python packages) and fails where that fails: nothing is skipped.
+# ROLLCALL_BIN names the program under test; without it, the layers that need it build it first (profile `soak`).
+# Every layer's output is kept in .cache/logs. The last line counts tests: `N passed, N failed`.
+source "$(dirname "$0")/lib.sh"
+
+layers=(check unit build cluster golden clients)
+only=()
+while [ $# -gt 0 ]; do
+  case $1 in
+    --fast) only=(check unit) ;;
+    --only)
+      [ $# -gt 1 ] || die "--only needs a name: ${layers[*]}"
+      [[ " ${layers[*]} " == *" $2 "* ]] || die "unknown layer $2, there are: ${layers[*]}"
+      only+=("$2")
+      shift
+      ;;
+    -h | --help)
+      sed -n '2,/^source/{/^source/d;s/^# \{0,1\}//;p}' "$0"
+      exit 0
+      ;;
+    *) die "unknown argument $1, see --help" ;;
+  esac
+  shift
+done
+[ ${#only[@]} -gt 0 ] || only=("${layers[@]}")
+
+logs=$cache/logs
+mkdir -p "$logs"
+export CARGO_TERM_COLOR=never RUST_BACKTRACE=${RUST_BACKTRACE:-1}
+
+# Test files of a folder as `--test NAME ...`. Always with --workspace, so that every layer shares one build.
+test_flags() {
+  local path name
+  for path in "$@"; do
+    [ -e "$path" ] || continue
+    case $path in
+      */main.rs) name=$(basename "$(dirname "$path")") ;;
+      *) name=$(basename "$path" .rs) ;;
+    esac
+    printf -- '--test\n%s\n' "$name"
+  done
+}
+
+run_check() { scripts/check; }
+
+# What starts no process of ours: library tests, properties, the engine, the simulation, examples in documentation.
+run_unit() {
+  local flags
+  mapfile -t flags < <(test_flags crates/*/tests/*.rs crates/*/tests/*/main.rs)
+  cargo test --workspace --locked --lib --bins "${flags[@]}" -- --nocapture --test-threads 2 --format pretty
+  cargo test --workspace --locked --doc
+}
+
+run_build() {
+  [ -z "${ROLLCALL_BIN:-}" ] || return 0
+  cargo build --locked --profile soak -p rollcall-server --bin rollcall
+}
+
+with_binary() {
+  run_build
+  ROLLCALL_BIN=${ROLLCALL_BIN:-$target/soak/rollcall} "$@"
+}
+
+# The scenarios on real processes, but for those that have a layer of their own.
+run_cluster() {
+  local files=() path flags
+  for path in cluster-tests/tests/*.rs; do
+    [ "$path" = cluster-tests/tests/clients.rs ] || files+=("$path")
+  done
+  mapfile -t flags < <(test_flags "${files[@]}")
+  with_binary cargo test --workspace --locked "${flags[@]}" -- --test-threads 3
+}
+
+run_golden() { with_binary cargo test --workspace --locked --test golden -- --nocapture; }
+
+run_clients() {
+  scripts/clients.sh >/dev/null
+  with_binary cargo test --workspace --locked --test clients -- --nocapture --test-threads 3
+}
+
+# passed and failed tests in a log, by the closing lines of cargo's and tidy's runners
+count() {
+  awk '/^test result:/ || /^tidy self-test: [0-9]+ passed/ {
+         for (i = 2; i <= NF; i++) { if ($i ~ /^passed/) p += $(i - 1); if ($i ~ /^failed/) f += $(i - 1) }
+       } END { print p + 0, f + 0 }' "$1"
+}
+
+passed=0 failed=0 broken=()
+for layer in "${only[@]}"; do
+  say "$layer"
+  start=$SECONDS
+  status=0
+  # A subshell of its own, so that `set -e` holds inside; its output is shown and kept.
+  bash -c "set -euo pipefail; $(declare -f); $(declare -p cache target logs); run_$layer" 2>&1 |
+    tee "$logs/$layer.log" || status=$?
+  read -r p f < <(count "$logs/$layer.log")
+  passed=$((passed + p)) failed=$((failed + f))
+  say "$layer: $p passed, $f failed, $((SECONDS - start)) s"
+  if [ "$status" -ne 0 ]; then
+    broken+=("$layer")
+    # A layer that fails without a failed test (a build, a lint) counts as one.
+    [ "$f" -gt 0 ] || failed=$((failed + 1))
+    # Without a gate that holds or a program to test, the rest says nothing.
+    case $layer in check | build) break ;; esac
+  fi
+done
+
+if [ ${#broken[@]} -gt 0 ]; then
+  echo "failed: ${broken[*]} (output in .cache/logs)"
+fi
+echo "$passed passed, $failed failed"
+[ ${#broken[@]} -eq 0 ]
