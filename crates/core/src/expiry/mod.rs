@@ -1,0 +1,3 @@
+//! When rows that live by beats are to be looked at again.
+
+pub mod wheel;

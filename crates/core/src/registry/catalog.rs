@@ -1,0 +1,80 @@
+//! Names of the services that exist, sorted, for listing by namespace and group.
+
+use std::collections::BTreeSet;
+
+use parking_lot::RwLock;
+use smol_str::SmolStr;
+
+use crate::model::service_key::{GROUP_SEPARATOR, ServiceKey};
+
+/// The services that are listed: from their first instance until they are cleaned.
+#[derive(Debug, Default)]
+pub struct Catalog {
+    services: RwLock<BTreeSet<ServiceKey>>,
+}
+
+impl Catalog {
+    pub(crate) fn add(&self, service: &ServiceKey) {
+        self.services.write().insert(service.clone());
+    }
+
+    pub(crate) fn remove(&self, service: &ServiceKey) {
+        self.services.write().remove(service);
+    }
+
+    /// The number of services.
+    pub fn len(&self) -> usize {
+        self.services.read().len()
+    }
+
+    /// True when no service is listed.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The number of services in a group of a namespace, and the names from `start` on, at most `limit` of them.
+    pub fn page(&self, namespace: &str, group: &str, start: usize, limit: usize) -> (usize, Vec<SmolStr>) {
+        let prefix = format!("{namespace}##{group}{GROUP_SEPARATOR}");
+        let services = self.services.read();
+        let mut count = 0;
+        let mut names = Vec::new();
+        for service in services.range::<str, _>((
+            std::ops::Bound::Included(prefix.as_str()),
+            std::ops::Bound::Unbounded,
+        )) {
+            if !service.as_str().starts_with(&prefix) {
+                break;
+            }
+            if service.namespace() == namespace && service.group() == group {
+                if count >= start && names.len() < limit {
+                    names.push(SmolStr::new(service.name()));
+                }
+                count += 1;
+            }
+        }
+        (count, names)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_are_stable_and_keep_groups_apart() {
+        let catalog = Catalog::default();
+        for n in 0..25 {
+            catalog.add(&ServiceKey::new("", "", &format!("s{n:02}")));
+            catalog.add(&ServiceKey::new("", "G", &format!("s{n:02}")));
+        }
+        let sizes: Vec<_> = (0..4)
+            .map(|p| catalog.page("public", "DEFAULT_GROUP", p * 10, 10).1.len())
+            .collect();
+        assert_eq!(sizes, [10, 10, 5, 0]);
+        assert_eq!(
+            catalog.page("public", "G", 0, 2),
+            (25, vec!["s00".into(), "s01".into()])
+        );
+        assert_eq!(catalog.page("dev", "G", 0, 2), (0, vec![]));
+    }
+}

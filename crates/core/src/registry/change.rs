@@ -1,0 +1,121 @@
+//! Changes of rows: what a member writes into its log and what it applies from the logs of others.
+
+use std::sync::Arc;
+
+use crate::clock::Stamp;
+use crate::member_id::MemberId;
+use crate::model::instance::{Instance, RowKey};
+use crate::model::metadata::Metadata;
+use crate::model::service_key::ServiceKey;
+use crate::registry::digest::Digests;
+
+/// Identity of a connection that publishes: the member that holds it, and its number there.
+///
+/// Numbers are never used twice by a member, not even by a later process of it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct ClientId {
+    /// The member that holds the connection.
+    pub origin: MemberId,
+    /// Number of the connection at its origin.
+    pub number: u64,
+}
+
+/// What an operator sets beside a row, whoever publishes it.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Override {
+    /// Weight that clients see.
+    pub weight: f64,
+    /// Whether clients see the row.
+    pub enabled: bool,
+    /// Pairs laid over the published metadata.
+    pub metadata: Metadata,
+}
+
+/// Content of a versioned row: the greater stamp wins, on whatever member it arrives.
+#[derive(Clone, PartialEq, Debug)]
+pub enum VersionedValue {
+    /// An instance kept alive by beats.
+    Beat(Arc<Instance>),
+    /// An operator's override.
+    Override(Arc<Override>),
+    /// The beat row is removed.
+    NoBeat {
+        /// By the judge of beats, for silence: a member that hears the beats may object.
+        expired: bool,
+    },
+    /// The override is removed.
+    NoOverride,
+}
+
+/// The two kinds of versioned rows.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum VersionedKind {
+    /// Kept alive by beats.
+    Beat,
+    /// Set by an operator.
+    Override,
+}
+
+impl VersionedValue {
+    /// The kind of row this is a content of.
+    pub fn kind(&self) -> VersionedKind {
+        match self {
+            VersionedValue::Beat(_) | VersionedValue::NoBeat { .. } => VersionedKind::Beat,
+            VersionedValue::Override(_) | VersionedValue::NoOverride => VersionedKind::Override,
+        }
+    }
+}
+
+/// One change of one row, or the end of a client.
+#[derive(Clone, PartialEq, Debug)]
+pub enum RowOp {
+    /// A connection publishes a row or changes it.
+    Publish {
+        /// The connection.
+        client: ClientId,
+        /// The service.
+        service: ServiceKey,
+        /// The row's content.
+        instance: Arc<Instance>,
+        /// When it was registered.
+        stamp: Stamp,
+    },
+    /// A connection publishes a row no longer.
+    Withdraw {
+        /// The connection.
+        client: ClientId,
+        /// The service.
+        service: ServiceKey,
+        /// The row.
+        row: RowKey,
+    },
+    /// A connection is gone with all it published.
+    ClientGone {
+        /// The connection.
+        client: ClientId,
+    },
+    /// A versioned row changes.
+    Versioned {
+        /// The service.
+        service: ServiceKey,
+        /// The row.
+        row: RowKey,
+        /// Order of the write.
+        stamp: Stamp,
+        /// New content.
+        value: VersionedValue,
+    },
+}
+
+/// Takes down what this member itself writes, in the order in which it takes effect.
+///
+/// Called while the service's lock is held, so an implementation may take a lock of its own but no other, and must
+/// not call back. That is what makes the order of the log the order of the rows.
+pub trait Journal: Sync {
+    /// Adds one operation; `delta` is what it adds to the digest of this member's rows in `bucket`. Both become
+    /// visible together, so that a digest read at a log position covers exactly the operations up to it.
+    fn record(&self, op: RowOp, digests: &Digests, bucket: usize, delta: u64);
+}
+
+/// The services whose visible list changed in one call; may name one twice.
+pub type Changes = Vec<ServiceKey>;

@@ -1,0 +1,136 @@
+//! A write of one service: rows change under its lock, and at the end readers get one new view.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use parking_lot::MutexGuard;
+
+use crate::clock::Millis;
+use crate::model::instance::{Instance, RowKey};
+use crate::model::service_key::ServiceKey;
+use crate::registry::Registry;
+use crate::registry::change::Changes;
+use crate::registry::row::{Publication, Publisher};
+use crate::registry::service::{Rows, Service};
+
+pub(crate) struct Edit<'a> {
+    pub(crate) service: &'a Arc<Service>,
+    pub(crate) rows: MutexGuard<'a, Rows>,
+    touched: Vec<(u64, RowKey, Option<Arc<Instance>>)>,
+}
+
+impl Edit<'_> {
+    /// Notes a row that is about to change.
+    pub(crate) fn touch(&mut self, hash: u64, key: &RowKey) {
+        if !self.touched.iter().any(|(h, _, _)| *h == hash) {
+            self.touched
+                .push((hash, key.clone(), self.rows.visible(hash, key)));
+        }
+    }
+
+    /// Sets a publication. A live one takes the place of every orphan of its row.
+    pub(crate) fn set(&mut self, hash: u64, key: &RowKey, publication: Publication) -> Option<Publication> {
+        self.touch(hash, key);
+        let is_live = !publication.is_orphan;
+        let publisher = publication.publisher;
+        let former = self.rows.set(hash, publication);
+        if is_live && let Some(row) = self.rows.find_mut(hash) {
+            row.publications
+                .retain(|p| !p.is_orphan || p.publisher == publisher);
+        }
+        former
+    }
+
+    /// Removes a publication.
+    pub(crate) fn remove(&mut self, hash: u64, publisher: Publisher) -> Option<Publication> {
+        let key = self.rows.find(hash)?.publication(publisher)?.instance.row_key();
+        self.touch(hash, &key);
+        self.rows.remove(hash, publisher)
+    }
+}
+
+impl Registry {
+    /// Runs `write` under the lock of a service, which is made when it does not exist, and publishes the result.
+    pub(crate) fn edit<R>(
+        &self,
+        key: &ServiceKey,
+        now: Millis,
+        changes: &mut Changes,
+        write: impl FnOnce(&mut Edit<'_>) -> R,
+    ) -> R {
+        loop {
+            let service = self.service_or_new(key);
+            let rows = service.rows.lock();
+            if !rows.is_gone {
+                return self.run(&service, rows, now, changes, write);
+            }
+        }
+    }
+
+    /// The same for a service that exists; `None` when it does not.
+    pub(crate) fn edit_existing<R>(
+        &self,
+        key: &ServiceKey,
+        now: Millis,
+        changes: &mut Changes,
+        write: impl FnOnce(&mut Edit<'_>) -> R,
+    ) -> Option<R> {
+        let service = self.service(key)?;
+        let rows = service.rows.lock();
+        if rows.is_gone {
+            return None;
+        }
+        Some(self.run(&service, rows, now, changes, write))
+    }
+
+    fn run<R>(
+        &self,
+        service: &Arc<Service>,
+        rows: MutexGuard<'_, Rows>,
+        now: Millis,
+        changes: &mut Changes,
+        write: impl FnOnce(&mut Edit<'_>) -> R,
+    ) -> R {
+        let mut edit = Edit {
+            service,
+            rows,
+            touched: Vec::new(),
+        };
+        let result = write(&mut edit);
+        self.publish_view(edit, now, changes);
+        result
+    }
+
+    fn publish_view(&self, edit: Edit<'_>, now: Millis, changes: &mut Changes) {
+        let Edit {
+            service,
+            mut rows,
+            touched,
+        } = edit;
+        let mut visible_changes = Vec::new();
+        for (hash, key, before) in touched {
+            let after = rows.visible(hash, &key);
+            if before != after {
+                visible_changes.push((key, after));
+            }
+        }
+        if rows.len() > 0 {
+            rows.empty_since = None;
+            if !rows.is_listed {
+                rows.is_listed = true;
+                self.catalog.add(&service.key);
+            }
+        } else if rows.empty_since.is_none() {
+            rows.empty_since = Some(now);
+        }
+        if visible_changes.is_empty() {
+            return;
+        }
+        let former = service.view();
+        let view = former.changed(self.next_version(), &visible_changes);
+        self.n_rows.fetch_add(view.len(), Ordering::Relaxed);
+        self.n_rows.fetch_sub(former.len(), Ordering::Relaxed);
+        service.set_view(view);
+        changes.push(service.key.clone());
+    }
+}

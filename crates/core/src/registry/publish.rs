@@ -1,0 +1,298 @@
+//! Rows of connections: they belong to the connection and go with it.
+
+use std::sync::Arc;
+
+use crate::clock::{Now, Stamp};
+use crate::member_id::MemberId;
+use crate::model::instance::Instance;
+use crate::model::service_key::ServiceKey;
+use crate::registry::Registry;
+use crate::registry::change::{Changes, ClientId, Journal, RowOp};
+use crate::registry::clients::RowHashes;
+use crate::registry::digest::{connection_row_id, contribution};
+use crate::registry::edit::Edit;
+use crate::registry::row::{Publication, Publisher};
+
+/// The client is not, or no longer, known.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("client {0:?} is not known")]
+pub struct UnknownClient(pub ClientId);
+
+impl Registry {
+    /// Makes room for what a new connection of this member will publish.
+    pub fn open_client(&self, client: ClientId) {
+        self.clients.get_or_add(client);
+    }
+
+    /// Replaces all that a connection of this member publishes for a service. A row that does not change is left
+    /// alone, with its stamp; of two instances with one row key the later counts.
+    ///
+    /// # Errors
+    /// [`UnknownClient`] when the connection was never opened or is closed.
+    pub fn publish(
+        &self,
+        client: ClientId,
+        service: &ServiceKey,
+        instances: Vec<Instance>,
+        now: Now,
+        journal: &dyn Journal,
+        changes: &mut Changes,
+    ) -> Result<(), UnknownClient> {
+        let published = self.clients.get(client).ok_or(UnknownClient(client))?;
+        let mut published = published.lock();
+        if published.is_gone {
+            return Err(UnknownClient(client));
+        }
+        let former = published.rows(service);
+        let mut rows = RowHashes::new();
+        let mut wanted: Vec<(u64, Arc<Instance>)> = Vec::with_capacity(instances.len());
+        for instance in instances {
+            let hash = instance.row_key().stable_hash(service);
+            match wanted.iter_mut().find(|(h, _)| *h == hash) {
+                Some(same) => same.1 = Arc::new(instance),
+                None => {
+                    rows.push(hash);
+                    wanted.push((hash, Arc::new(instance)));
+                }
+            }
+        }
+        if former.is_empty() && wanted.is_empty() {
+            return Ok(());
+        }
+        self.edit(service, now.mono, changes, |edit| {
+            for hash in former.iter().filter(|h| !rows.contains(h)) {
+                self.withdraw_own(edit, client, *hash, journal);
+            }
+            for (hash, instance) in wanted {
+                self.publish_own(edit, client, hash, instance, now, journal);
+            }
+        });
+        published.set_rows(service, rows);
+        Ok(())
+    }
+
+    /// Removes one row of what a connection of this member publishes for a service, or all of it when it publishes
+    /// at most one row there (`design.md` §2).
+    ///
+    /// # Errors
+    /// [`UnknownClient`] when the connection was never opened or is closed.
+    pub fn unpublish(
+        &self,
+        client: ClientId,
+        service: &ServiceKey,
+        row_hash: u64,
+        now: Now,
+        journal: &dyn Journal,
+        changes: &mut Changes,
+    ) -> Result<(), UnknownClient> {
+        let published = self.clients.get(client).ok_or(UnknownClient(client))?;
+        let mut published = published.lock();
+        if published.is_gone {
+            return Err(UnknownClient(client));
+        }
+        let former = published.rows(service);
+        let is_one_of_batch = former.len() > 1 && former.contains(&row_hash);
+        let (going, staying): (RowHashes, RowHashes) = former
+            .iter()
+            .copied()
+            .partition(|h| !is_one_of_batch || *h == row_hash);
+        self.edit_existing(service, now.mono, changes, |edit| {
+            for hash in going {
+                let key = edit
+                    .rows
+                    .find(hash)
+                    .and_then(|r| r.shown())
+                    .map(|p| p.instance.row_key());
+                self.withdraw_own(edit, client, hash, journal);
+                if let Some(key) = key {
+                    self.end_override(edit, &key, now, journal);
+                }
+            }
+        });
+        published.set_rows(service, staying);
+        Ok(())
+    }
+
+    /// Removes a connection of this member with all it publishes. False when it was not known.
+    pub fn close_client(
+        &self,
+        client: ClientId,
+        now: Now,
+        journal: &dyn Journal,
+        changes: &mut Changes,
+    ) -> bool {
+        let Some(published) = self.clients.remove(client) else {
+            return false;
+        };
+        let services = {
+            let mut published = published.lock();
+            published.is_gone = true;
+            published.take_all()
+        };
+        let had_rows = !services.is_empty();
+        for (service, rows) in services {
+            self.remove_rows_of(client, &service, &rows, now, changes);
+        }
+        if had_rows {
+            journal.record(RowOp::ClientGone { client }, &self.digests, 0, 0);
+        }
+        true
+    }
+
+    /// What a connection publishes: services with their numbers of rows, sorted.
+    pub fn published(&self, client: ClientId) -> Vec<(ServiceKey, usize)> {
+        match self.clients.get(client) {
+            Some(published) => published
+                .lock()
+                .all()
+                .iter()
+                .map(|(s, rows)| (s.clone(), rows.len()))
+                .collect(),
+            None => Vec::new(),
+        }
+    }
+
+    fn publish_own(
+        &self,
+        edit: &mut Edit<'_>,
+        client: ClientId,
+        hash: u64,
+        instance: Arc<Instance>,
+        now: Now,
+        journal: &dyn Journal,
+    ) {
+        let publisher = Publisher::Connection(client);
+        if let Some(row) = edit.rows.find(hash)
+            && let (Some(own), Some(shown)) = (row.publication(publisher), row.shown())
+            && own.instance == instance
+            && shown.publisher == publisher
+        {
+            return;
+        }
+        let stamp = self.stamp(now.wall);
+        let publication = Publication {
+            publisher,
+            stamp,
+            instance: instance.clone(),
+            is_orphan: false,
+        };
+        let former = edit.set(hash, &instance.row_key(), publication);
+        let id = connection_row_id(hash, client);
+        let less = former.map_or(0, |p| contribution(id, p.stamp));
+        let delta = contribution(id, stamp).wrapping_sub(less);
+        let service = edit.service.key.clone();
+        let op = RowOp::Publish {
+            client,
+            service,
+            instance,
+            stamp,
+        };
+        journal.record(op, &self.digests, edit.service.bucket, delta);
+    }
+
+    fn withdraw_own(&self, edit: &mut Edit<'_>, client: ClientId, hash: u64, journal: &dyn Journal) {
+        let Some(removed) = edit.remove(hash, Publisher::Connection(client)) else {
+            return;
+        };
+        let delta = contribution(connection_row_id(hash, client), removed.stamp).wrapping_neg();
+        let row = removed.instance.row_key();
+        let op = RowOp::Withdraw {
+            client,
+            service: edit.service.key.clone(),
+            row,
+        };
+        journal.record(op, &self.digests, edit.service.bucket, delta);
+    }
+
+    // === what other members say of their connections ===
+
+    /// Applies a publication that its origin reports.
+    pub fn apply_publish(
+        &self,
+        client: ClientId,
+        service: &ServiceKey,
+        instance: Arc<Instance>,
+        stamp: Stamp,
+        now: Now,
+        changes: &mut Changes,
+    ) {
+        self.clock.observe(stamp.time);
+        let key = instance.row_key();
+        let hash = key.stable_hash(service);
+        let published = self.clients.get_or_add(client);
+        let mut published = published.lock();
+        self.edit(service, now.mono, changes, |edit| {
+            let publisher = Publisher::Connection(client);
+            let known = edit.rows.find(hash).and_then(|row| row.publication(publisher));
+            if known.is_some_and(|p| p.stamp > stamp) {
+                return;
+            }
+            let publication = Publication {
+                publisher,
+                stamp,
+                instance,
+                is_orphan: false,
+            };
+            let former = edit.set(hash, &key, publication).filter(|p| !p.is_orphan);
+            let id = connection_row_id(hash, client);
+            let less = former.map_or(0, |p| contribution(id, p.stamp));
+            let delta = contribution(id, stamp).wrapping_sub(less);
+            self.digests.add(client.origin, edit.service.bucket, delta);
+        });
+        published.add_row(service, hash);
+    }
+
+    /// Applies a withdrawal that its origin reports.
+    pub fn apply_withdraw(
+        &self,
+        client: ClientId,
+        service: &ServiceKey,
+        row_hash: u64,
+        now: Now,
+        changes: &mut Changes,
+    ) {
+        let Some(published) = self.clients.get(client) else {
+            return;
+        };
+        let mut published = published.lock();
+        self.remove_rows_of(client, service, &[row_hash], now, changes);
+        published.remove_row(service, row_hash);
+    }
+
+    /// Applies the end of a connection that its origin reports.
+    pub fn apply_client_gone(&self, client: ClientId, now: Now, changes: &mut Changes) {
+        let Some(published) = self.clients.remove(client) else {
+            return;
+        };
+        let services = published.lock().take_all();
+        for (service, rows) in services {
+            self.remove_rows_of(client, &service, &rows, now, changes);
+        }
+    }
+
+    pub(crate) fn remove_rows_of(
+        &self,
+        client: ClientId,
+        service: &ServiceKey,
+        rows: &[u64],
+        now: Now,
+        changes: &mut Changes,
+    ) {
+        self.edit_existing(service, now.mono, changes, |edit| {
+            for hash in rows {
+                if let Some(removed) = edit.remove(*hash, Publisher::Connection(client))
+                    && !removed.is_orphan
+                {
+                    let part = contribution(connection_row_id(*hash, client), removed.stamp);
+                    self.digests
+                        .add(client.origin, edit.service.bucket, part.wrapping_neg());
+                }
+            }
+        });
+    }
+
+    /// The connections of one member that are known here, sorted by number.
+    pub fn clients_of(&self, origin: MemberId) -> Vec<ClientId> {
+        self.clients.of(origin)
+    }
+}

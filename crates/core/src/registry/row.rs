@@ -1,0 +1,74 @@
+//! One row of a service: who publishes it, and what is shown of it.
+
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+
+use crate::clock::{Millis, Stamp};
+use crate::model::instance::Instance;
+use crate::registry::change::{ClientId, Override};
+
+/// Who publishes a row.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Publisher {
+    /// A connection; the row goes with it.
+    Connection(ClientId),
+    /// A client that beats; the row is versioned.
+    Beats,
+}
+
+/// One publisher's say about a row.
+#[derive(Clone, Debug)]
+pub struct Publication {
+    /// Who says it.
+    pub publisher: Publisher,
+    /// When it was registered, in the order of all members.
+    pub stamp: Stamp,
+    /// What it says.
+    pub instance: Arc<Instance>,
+    /// Its member is not alive: it stays until its grace ends or a live publisher takes its place.
+    pub is_orphan: bool,
+}
+
+/// What this member has heard of a row's beats.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct BeatsHeard {
+    /// Last sign of life, direct or told by another member.
+    pub(crate) last: Millis,
+    /// Last sign of life that the client sent to this member itself.
+    pub(crate) direct: Option<Millis>,
+    /// Number of the wheel entry that watches this row; entries with another number are stale.
+    pub(crate) watch: u64,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Row {
+    /// Stable hash of service and row.
+    pub(crate) hash: u64,
+    pub(crate) publications: SmallVec<[Publication; 1]>,
+    pub(crate) beats: Option<Box<BeatsHeard>>,
+}
+
+impl Row {
+    pub(crate) fn publication(&self, publisher: Publisher) -> Option<&Publication> {
+        self.publications.iter().find(|p| p.publisher == publisher)
+    }
+
+    /// The publication that shows: the newest of the live ones; of the orphans only when there is none.
+    pub(crate) fn shown(&self) -> Option<&Publication> {
+        self.publications.iter().max_by_key(|p| (!p.is_orphan, p.stamp))
+    }
+}
+
+/// What readers see of a publication with an operator's override beside it.
+pub(crate) fn overlaid(instance: &Arc<Instance>, over: Option<&Override>) -> Arc<Instance> {
+    match over {
+        None => instance.clone(),
+        Some(over) => Arc::new(Instance {
+            weight: over.weight,
+            enabled: over.enabled,
+            metadata: instance.metadata.overlaid(&over.metadata),
+            ..(**instance).clone()
+        }),
+    }
+}

@@ -1,0 +1,185 @@
+//! One service: its rows behind one lock, and the view that readers take without it.
+
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use foldhash::fast::FixedState;
+use hashbrown::{HashMap, HashTable};
+use parking_lot::Mutex;
+
+use crate::clock::{Millis, Stamp};
+use crate::model::instance::{Instance, RowKey};
+use crate::model::service_key::ServiceKey;
+use crate::registry::change::{Override, VersionedKind};
+use crate::registry::digest::N_BUCKETS;
+use crate::registry::row::{Publication, Publisher, Row, overlaid};
+use crate::registry::view::ServiceView;
+
+/// A service and everything known of it.
+#[derive(Debug)]
+pub struct Service {
+    /// Its identity.
+    pub key: ServiceKey,
+    pub(crate) bucket: usize,
+    view: ArcSwap<ServiceView>,
+    last_ref: Mutex<(u64, Millis)>,
+    pub(crate) rows: Mutex<Rows>,
+}
+
+/// The rows of a service. Every write of the service happens under the lock around it.
+#[derive(Debug)]
+pub(crate) struct Rows {
+    table: HashTable<Row>,
+    pub(crate) overrides: HashMap<RowKey, OverrideRow, FixedState>,
+    pub(crate) tombstones: HashMap<(VersionedKind, RowKey), Tombstone, FixedState>,
+    /// Since when there is no row.
+    pub(crate) empty_since: Option<Millis>,
+    /// It is in the catalogue.
+    pub(crate) is_listed: bool,
+    /// It has left the registry; whoever still holds it must look it up again.
+    pub(crate) is_gone: bool,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct OverrideRow {
+    pub(crate) stamp: Stamp,
+    pub(crate) value: Arc<Override>,
+    /// When the row it stands beside was last there.
+    pub(crate) row_seen: Millis,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Tombstone {
+    pub(crate) stamp: Stamp,
+    pub(crate) is_expiry: bool,
+    pub(crate) at: Millis,
+}
+
+impl Service {
+    pub(crate) fn new(key: ServiceKey, view: ServiceView, seed: u64) -> Self {
+        let hasher = FixedState::with_seed(seed);
+        Service {
+            bucket: key.stable_hash() as usize % N_BUCKETS,
+            view: ArcSwap::from_pointee(view),
+            last_ref: Mutex::new((0, Millis(0))),
+            rows: Mutex::new(Rows {
+                table: HashTable::new(),
+                overrides: HashMap::with_hasher(hasher.clone()),
+                tombstones: HashMap::with_hasher(hasher),
+                empty_since: None,
+                is_listed: false,
+                is_gone: false,
+            }),
+            key,
+        }
+    }
+
+    /// The current list.
+    pub fn view(&self) -> Arc<ServiceView> {
+        self.view.load_full()
+    }
+
+    pub(crate) fn set_view(&self, view: ServiceView) {
+        self.view.store(Arc::new(view));
+    }
+
+    /// The `lastRefTime` of a message that carries `version`: not below `wall`, never falling, and strictly greater
+    /// than in every message with another version. Go clients drop a list whose time does not rise.
+    pub fn ref_time(&self, version: u64, wall: Millis) -> Millis {
+        let mut last = self.last_ref.lock();
+        let floor = if last.0 == version {
+            last.1
+        } else {
+            last.1 + Millis(1)
+        };
+        *last = (version, wall.max(floor));
+        last.1
+    }
+}
+
+impl Rows {
+    pub(crate) fn len(&self) -> usize {
+        self.table.len()
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Row> {
+        self.table.iter()
+    }
+
+    pub(crate) fn find(&self, hash: u64) -> Option<&Row> {
+        self.table.find(hash, |row| row.hash == hash)
+    }
+
+    pub(crate) fn find_mut(&mut self, hash: u64) -> Option<&mut Row> {
+        self.table.find_mut(hash, |row| row.hash == hash)
+    }
+
+    /// Sets one publisher's say about a row and returns its former one.
+    pub(crate) fn set(&mut self, hash: u64, publication: Publication) -> Option<Publication> {
+        match self.find_mut(hash) {
+            Some(row) => match row
+                .publications
+                .iter_mut()
+                .find(|p| p.publisher == publication.publisher)
+            {
+                Some(former) => Some(std::mem::replace(former, publication)),
+                None => {
+                    row.publications.push(publication);
+                    None
+                }
+            },
+            None => {
+                let publications = smallvec::smallvec![publication];
+                self.table.insert_unique(
+                    hash,
+                    Row {
+                        hash,
+                        publications,
+                        beats: None,
+                    },
+                    |row| row.hash,
+                );
+                None
+            }
+        }
+    }
+
+    /// Removes one publisher's say; the row goes with its last publisher.
+    pub(crate) fn remove(&mut self, hash: u64, publisher: Publisher) -> Option<Publication> {
+        let row = self.find_mut(hash)?;
+        let at = row.publications.iter().position(|p| p.publisher == publisher)?;
+        let removed = row.publications.remove(at);
+        if publisher == Publisher::Beats {
+            row.beats = None;
+        }
+        if row.publications.is_empty()
+            && let Ok(entry) = self.table.find_entry(hash, |row| row.hash == hash)
+        {
+            entry.remove();
+        }
+        Some(removed)
+    }
+
+    /// What readers shall see of a row now.
+    pub(crate) fn visible(&self, hash: u64, key: &RowKey) -> Option<Arc<Instance>> {
+        let shown = self.find(hash)?.shown()?;
+        let over = self.overrides.get(key).map(|o| &*o.value);
+        Some(overlaid(&shown.instance, over))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::registry::view::AnswerBudget;
+
+    #[test]
+    fn ref_times_rise_with_every_version_and_never_fall() {
+        let key = ServiceKey::new("", "", "s");
+        let budget = Arc::new(AnswerBudget::new(0));
+        let service = Service::new(key.clone(), ServiceView::empty(key, 1, budget), 1);
+        let times = [(1, 100), (1, 100), (2, 100), (2, 90), (3, 90), (3, 500), (4, 500)]
+            .map(|(version, wall)| service.ref_time(version, Millis(wall)).0);
+        assert_eq!(times, [100, 100, 101, 101, 102, 500, 501]);
+    }
+}

@@ -1,0 +1,397 @@
+//! Rows whose newest stamp wins on whatever member it arrives: instances kept alive by beats, and overrides.
+//!
+//! Ownership says only who accepts their writes; taking over moves nothing (`design.md` §3).
+
+use std::sync::Arc;
+
+use crate::clock::{Millis, Now, Stamp};
+use crate::model::instance::{Instance, RowKey};
+use crate::model::service_key::ServiceKey;
+use crate::registry::Registry;
+use crate::registry::beats::Heard;
+use crate::registry::change::{Changes, Journal, Override, RowOp, VersionedKind, VersionedValue};
+use crate::registry::digest::{contribution, versioned_row_id};
+use crate::registry::edit::Edit;
+use crate::registry::row::{Publication, Publisher};
+use crate::registry::service::{OverrideRow, Rows, Tombstone};
+
+/// Removing a row that is not there.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum NoSuchRow {
+    /// No such service.
+    #[error("service is not known")]
+    Service,
+    /// No such row in the service.
+    #[error("row is not known")]
+    Row,
+}
+
+impl Registry {
+    /// Registers a row that beats will keep alive; counts as a beat. An identical registration changes nothing.
+    pub fn register_beat_row(
+        &self,
+        service: &ServiceKey,
+        instance: Instance,
+        now: Now,
+        journal: &dyn Journal,
+        changes: &mut Changes,
+    ) {
+        let key = instance.row_key();
+        let hash = key.stable_hash(service);
+        let instance = Arc::new(instance);
+        self.edit(service, now.mono, changes, |edit| {
+            let is_same = edit.rows.find(hash).is_some_and(|row| {
+                let shown = row.shown().map(|p| p.publisher);
+                row.publication(Publisher::Beats)
+                    .is_some_and(|own| own.instance == instance)
+                    && shown == Some(Publisher::Beats)
+            });
+            if !is_same {
+                self.write_versioned(edit, &key, hash, VersionedValue::Beat(instance), now, journal);
+            }
+            self.hear(edit, hash, Heard::Direct, now.mono);
+        });
+    }
+
+    /// Removes a beat row at its client's or an operator's wish, and the override beside it: an explicit deregister
+    /// ends it. False when there was no such row.
+    pub fn deregister_beat_row(
+        &self,
+        service: &ServiceKey,
+        ip: &str,
+        port: u16,
+        cluster: Option<&str>,
+        now: Now,
+        journal: &dyn Journal,
+        changes: &mut Changes,
+    ) -> bool {
+        let Some(key) = self.target(service, ip, port, cluster) else {
+            return false;
+        };
+        let hash = key.stable_hash(service);
+        self.edit_existing(service, now.mono, changes, |edit| {
+            let has_row = edit
+                .rows
+                .find(hash)
+                .is_some_and(|r| r.publication(Publisher::Beats).is_some());
+            if has_row {
+                let value = VersionedValue::NoBeat { expired: false };
+                self.write_versioned(edit, &key, hash, value, now, journal);
+                self.end_override(edit, &key, now, journal);
+            }
+            has_row
+        })
+        .unwrap_or(false)
+    }
+
+    /// Sets the override of a row of any publisher; replaces a former one as a whole.
+    ///
+    /// # Errors
+    /// [`NoSuchRow`] when there is nothing to stand beside.
+    pub fn set_override(
+        &self,
+        service: &ServiceKey,
+        ip: &str,
+        port: u16,
+        cluster: Option<&str>,
+        value: Override,
+        now: Now,
+        journal: &dyn Journal,
+        changes: &mut Changes,
+    ) -> Result<(), NoSuchRow> {
+        self.service(service).ok_or(NoSuchRow::Service)?;
+        let key = self.target(service, ip, port, cluster).ok_or(NoSuchRow::Row)?;
+        let hash = key.stable_hash(service);
+        self.edit_existing(service, now.mono, changes, |edit| {
+            if edit.rows.find(hash).is_none() {
+                return Err(NoSuchRow::Row);
+            }
+            let value = VersionedValue::Override(Arc::new(value));
+            self.write_versioned(edit, &key, hash, value, now, journal);
+            Ok(())
+        })
+        .unwrap_or(Err(NoSuchRow::Service))
+    }
+
+    /// The row that a request means: the named cluster's; with none named, the `DEFAULT` row, else the only row with
+    /// that address (`design.md` §2).
+    pub fn target(&self, service: &ServiceKey, ip: &str, port: u16, cluster: Option<&str>) -> Option<RowKey> {
+        let view = self.service(service)?.view();
+        if let Some(cluster) = cluster {
+            return view.get(ip, port, cluster).map(|i| i.row_key());
+        }
+        let default = crate::model::service_key::DEFAULT_CLUSTER;
+        if let Some(found) = view.get(ip, port, default) {
+            return Some(found.row_key());
+        }
+        match view.at(ip, port).as_slice() {
+            [only] => Some(only.row_key()),
+            _ => None,
+        }
+    }
+
+    /// Applies a versioned row that another member reports. False when what is here is as new.
+    ///
+    /// When the judge of beats condemns a row whose beats this member hears itself, this member objects: it writes
+    /// the row again as healthy with a newer stamp.
+    pub fn apply_versioned(
+        &self,
+        service: &ServiceKey,
+        key: &RowKey,
+        stamp: Stamp,
+        value: VersionedValue,
+        now: Now,
+        journal: &dyn Journal,
+        changes: &mut Changes,
+    ) -> bool {
+        self.clock.observe(stamp.time);
+        let hash = key.stable_hash(service);
+        self.edit(service, now.mono, changes, |edit| {
+            let objection = self.objection(edit, hash, &value, now.mono);
+            if !self.put_versioned(edit, key, hash, stamp, value, now.mono, None) {
+                return false;
+            }
+            if let Some((instance, heard_at)) = objection {
+                self.write_versioned(edit, key, hash, VersionedValue::Beat(instance), now, journal);
+                self.hear(edit, hash, Heard::Direct, heard_at);
+            }
+            true
+        })
+    }
+
+    /// The healthy instance to answer a condemnation with, and when its client was last heard here.
+    fn objection(
+        &self,
+        edit: &Edit<'_>,
+        hash: u64,
+        verdict: &VersionedValue,
+        now: Millis,
+    ) -> Option<(Arc<Instance>, Millis)> {
+        let row = edit.rows.find(hash)?;
+        let own = row.publication(Publisher::Beats)?;
+        let heard_at = row.beats.as_deref()?.direct?;
+        let is_condemned = match verdict {
+            VersionedValue::NoBeat { expired } => *expired,
+            VersionedValue::Beat(judged) => {
+                let healthy_again = Instance {
+                    healthy: true,
+                    ..(**judged).clone()
+                };
+                !judged.healthy && own.instance.healthy && healthy_again == *own.instance
+            }
+            _ => false,
+        };
+        let is_alive = now.since(heard_at) < own.instance.beat_times().timeout;
+        let healthy = || {
+            Arc::new(Instance {
+                healthy: true,
+                ..(*own.instance).clone()
+            })
+        };
+        (is_condemned && is_alive).then(|| (healthy(), heard_at))
+    }
+
+    /// A write of this member: stamped now, put, and taken down in the journal.
+    pub(crate) fn write_versioned(
+        &self,
+        edit: &mut Edit<'_>,
+        key: &RowKey,
+        hash: u64,
+        value: VersionedValue,
+        now: Now,
+        journal: &dyn Journal,
+    ) {
+        let stamp = self.stamp(now.wall);
+        self.put_versioned(edit, key, hash, stamp, value, now.mono, Some(journal));
+    }
+
+    /// Puts a versioned value if its stamp is newer than what is there; with a journal it is this member's own.
+    pub(crate) fn put_versioned(
+        &self,
+        edit: &mut Edit<'_>,
+        key: &RowKey,
+        hash: u64,
+        stamp: Stamp,
+        value: VersionedValue,
+        now: Millis,
+        journal: Option<&dyn Journal>,
+    ) -> bool {
+        let kind = value.kind();
+        let live = live_stamp(&edit.rows, kind, key, hash);
+        let dead = edit.rows.tombstones.get(&(kind, key.clone())).map(|t| t.stamp);
+        if live.max(dead) >= Some(stamp) {
+            return false;
+        }
+        let op = journal.map(|_| RowOp::Versioned {
+            service: edit.service.key.clone(),
+            row: key.clone(),
+            stamp,
+            value: value.clone(),
+        });
+        let id = versioned_row_id(hash, kind);
+        let bucket = edit.service.bucket;
+        let is_live = self.set_value(edit, key, hash, stamp, value, now);
+        let more = if is_live { contribution(id, stamp) } else { 0 };
+        let mut own_delta = 0u64;
+        if let Some(former) = live {
+            let less = contribution(id, former).wrapping_neg();
+            if journal.is_some() && former.member == self.me {
+                own_delta = less;
+            } else {
+                self.digests.add(former.member, bucket, less);
+            }
+        }
+        match (journal, op) {
+            (Some(journal), Some(op)) => {
+                journal.record(op, &self.digests, bucket, own_delta.wrapping_add(more));
+            }
+            _ => self.digests.add(stamp.member, bucket, more),
+        }
+        true
+    }
+
+    fn set_value(
+        &self,
+        edit: &mut Edit<'_>,
+        key: &RowKey,
+        hash: u64,
+        stamp: Stamp,
+        value: VersionedValue,
+        now: Millis,
+    ) -> bool {
+        let grave = (value.kind(), key.clone());
+        match value {
+            VersionedValue::Beat(instance) => {
+                edit.rows.tombstones.remove(&grave);
+                let publisher = Publisher::Beats;
+                edit.set(
+                    hash,
+                    key,
+                    Publication {
+                        publisher,
+                        stamp,
+                        instance,
+                        is_orphan: false,
+                    },
+                );
+                self.watch_beats(edit, hash, now);
+                true
+            }
+            VersionedValue::Override(value) => {
+                edit.rows.tombstones.remove(&grave);
+                edit.touch(hash, key);
+                edit.rows.overrides.insert(
+                    key.clone(),
+                    OverrideRow {
+                        stamp,
+                        value,
+                        row_seen: now,
+                    },
+                );
+                true
+            }
+            VersionedValue::NoBeat { expired } => {
+                edit.remove(hash, Publisher::Beats);
+                edit.rows.tombstones.insert(
+                    grave,
+                    Tombstone {
+                        stamp,
+                        is_expiry: expired,
+                        at: now,
+                    },
+                );
+                false
+            }
+            VersionedValue::NoOverride => {
+                edit.touch(hash, key);
+                edit.rows.overrides.remove(key);
+                edit.rows.tombstones.insert(
+                    grave,
+                    Tombstone {
+                        stamp,
+                        is_expiry: false,
+                        at: now,
+                    },
+                );
+                false
+            }
+        }
+    }
+
+    pub(crate) fn end_override(&self, edit: &mut Edit<'_>, key: &RowKey, now: Now, journal: &dyn Journal) {
+        if edit.rows.overrides.contains_key(key) {
+            let hash = key.stable_hash(&edit.service.key);
+            self.write_versioned(edit, key, hash, VersionedValue::NoOverride, now, journal);
+        }
+    }
+}
+
+/// The stamp of the live value of a kind, if there is one.
+fn live_stamp(rows: &Rows, kind: VersionedKind, key: &RowKey, hash: u64) -> Option<Stamp> {
+    match kind {
+        VersionedKind::Beat => rows.find(hash)?.publication(Publisher::Beats).map(|p| p.stamp),
+        VersionedKind::Override => rows.overrides.get(key).map(|o| o.stamp),
+    }
+}
+
+impl Registry {
+    /// The current state of a versioned row as an operation: its content, or its removal if that is remembered.
+    pub fn versioned(&self, service: &ServiceKey, key: &RowKey, kind: VersionedKind) -> Option<RowOp> {
+        let found = self.service(service)?;
+        let rows = found.rows.lock();
+        let hash = key.stable_hash(service);
+        let live = match kind {
+            VersionedKind::Beat => rows
+                .find(hash)
+                .and_then(|row| row.publication(Publisher::Beats))
+                .map(|p| (p.stamp, VersionedValue::Beat(p.instance.clone()))),
+            VersionedKind::Override => rows
+                .overrides
+                .get(key)
+                .map(|o| (o.stamp, VersionedValue::Override(o.value.clone()))),
+        };
+        let dead = || {
+            let grave = rows.tombstones.get(&(kind, key.clone()))?;
+            let value = match kind {
+                VersionedKind::Beat => VersionedValue::NoBeat {
+                    expired: grave.is_expiry,
+                },
+                VersionedKind::Override => VersionedValue::NoOverride,
+            };
+            Some((grave.stamp, value))
+        };
+        let (stamp, value) = live.or_else(dead)?;
+        Some(RowOp::Versioned {
+            service: service.clone(),
+            row: key.clone(),
+            stamp,
+            value,
+        })
+    }
+
+    /// Writes the removal of a row again that another member still holds in version `stamp`: just above that version,
+    /// so that any newer registration wins.
+    pub fn remove_again(
+        &self,
+        service: &ServiceKey,
+        key: &RowKey,
+        stamp: Stamp,
+        kind: VersionedKind,
+        now: Now,
+        journal: &dyn Journal,
+        changes: &mut Changes,
+    ) {
+        let hash = key.stable_hash(service);
+        let value = match kind {
+            VersionedKind::Beat => VersionedValue::NoBeat { expired: true },
+            VersionedKind::Override => VersionedValue::NoOverride,
+        };
+        let above = Stamp {
+            time: stamp.time + 1,
+            member: self.me(),
+        };
+        self.edit(service, now.mono, changes, |edit| {
+            self.put_versioned(edit, key, hash, above, value, now.mono, Some(journal));
+        });
+    }
+}

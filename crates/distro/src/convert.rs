@@ -1,0 +1,270 @@
+//! Between what stands in frames and what the registry holds.
+
+use std::sync::Arc;
+
+use rollcall_core::registry::change::{ClientId, Override, RowOp, VersionedValue};
+use rollcall_core::{Instance, MemberId, Metadata, RowKey, ServiceKey, Stamp};
+use smol_str::SmolStr;
+
+use crate::message::{Op, WireInstance, WireOverride, WireRow, WireService, WireValue};
+
+impl From<&ServiceKey> for WireService {
+    fn from(key: &ServiceKey) -> Self {
+        WireService {
+            namespace: key.namespace().to_owned(),
+            group: key.group().to_owned(),
+            name: key.name().to_owned(),
+        }
+    }
+}
+
+impl From<&WireService> for ServiceKey {
+    fn from(wire: &WireService) -> Self {
+        ServiceKey::new(&wire.namespace, &wire.group, &wire.name)
+    }
+}
+
+impl From<&RowKey> for WireRow {
+    fn from(key: &RowKey) -> Self {
+        WireRow {
+            ip: key.ip.to_string(),
+            port: key.port,
+            cluster: key.cluster.to_string(),
+        }
+    }
+}
+
+impl From<WireRow> for RowKey {
+    fn from(wire: WireRow) -> Self {
+        RowKey {
+            ip: wire.ip.into(),
+            port: wire.port,
+            cluster: wire.cluster.into(),
+        }
+    }
+}
+
+fn pairs(metadata: &Metadata) -> Vec<(String, String)> {
+    metadata
+        .iter()
+        .map(|(k, v)| (k.to_string(), v.to_string()))
+        .collect()
+}
+
+fn metadata(pairs: Vec<(String, String)>) -> Metadata {
+    Metadata::from_pairs(
+        pairs
+            .into_iter()
+            .map(|(k, v)| (SmolStr::from(k), SmolStr::from(v))),
+    )
+}
+
+impl From<&Instance> for WireInstance {
+    fn from(instance: &Instance) -> Self {
+        WireInstance {
+            row: (&instance.row_key()).into(),
+            weight: instance.weight,
+            enabled: instance.enabled,
+            healthy: instance.healthy,
+            metadata: pairs(&instance.metadata),
+            instance_id: instance.instance_id.as_ref().map(|id| id.to_string()),
+        }
+    }
+}
+
+impl From<WireInstance> for Instance {
+    fn from(wire: WireInstance) -> Self {
+        Instance {
+            ip: wire.row.ip.into(),
+            port: wire.row.port,
+            cluster: wire.row.cluster.into(),
+            weight: wire.weight,
+            enabled: wire.enabled,
+            healthy: wire.healthy,
+            metadata: metadata(wire.metadata),
+            instance_id: wire.instance_id.map(SmolStr::from),
+        }
+    }
+}
+
+impl From<&Override> for WireOverride {
+    fn from(over: &Override) -> Self {
+        WireOverride {
+            weight: over.weight,
+            enabled: over.enabled,
+            metadata: pairs(&over.metadata),
+        }
+    }
+}
+
+impl From<WireOverride> for Override {
+    fn from(wire: WireOverride) -> Self {
+        Override {
+            weight: wire.weight,
+            enabled: wire.enabled,
+            metadata: metadata(wire.metadata),
+        }
+    }
+}
+
+impl From<&RowOp> for Op {
+    fn from(op: &RowOp) -> Self {
+        match op {
+            RowOp::Publish {
+                client,
+                service,
+                instance,
+                stamp,
+            } => Op::Publish {
+                client: client.number,
+                service: service.into(),
+                instance: (&**instance).into(),
+                time: stamp.time,
+            },
+            RowOp::Withdraw { client, service, row } => Op::Withdraw {
+                client: client.number,
+                service: service.into(),
+                row: row.into(),
+            },
+            RowOp::ClientGone { client } => Op::ClientGone {
+                client: client.number,
+            },
+            RowOp::Versioned {
+                service,
+                row,
+                stamp,
+                value,
+            } => Op::Versioned {
+                service: service.into(),
+                row: row.into(),
+                time: stamp.time,
+                member: stamp.member.0,
+                value: match value {
+                    VersionedValue::Beat(instance) => WireValue::Beat((&**instance).into()),
+                    VersionedValue::Override(over) => WireValue::Override((&**over).into()),
+                    VersionedValue::NoBeat { expired } => WireValue::NoBeat { expired: *expired },
+                    VersionedValue::NoOverride => WireValue::NoOverride,
+                },
+            },
+        }
+    }
+}
+
+/// The operation as the registry applies it; connection rows belong to `origin`.
+///
+/// A beat row's key is taken from its instance, so that the two cannot disagree.
+pub fn row_op(op: Op, origin: MemberId) -> RowOp {
+    match op {
+        Op::Publish {
+            client,
+            service,
+            instance,
+            time,
+        } => RowOp::Publish {
+            client: ClientId {
+                origin,
+                number: client,
+            },
+            service: (&service).into(),
+            instance: Arc::new(instance.into()),
+            stamp: Stamp { time, member: origin },
+        },
+        Op::Withdraw { client, service, row } => RowOp::Withdraw {
+            client: ClientId {
+                origin,
+                number: client,
+            },
+            service: (&service).into(),
+            row: row.into(),
+        },
+        Op::ClientGone { client } => RowOp::ClientGone {
+            client: ClientId {
+                origin,
+                number: client,
+            },
+        },
+        Op::Versioned {
+            service,
+            row,
+            time,
+            member,
+            value,
+        } => {
+            let value = match value {
+                WireValue::Beat(instance) => VersionedValue::Beat(Arc::new(instance.into())),
+                WireValue::Override(over) => VersionedValue::Override(Arc::new(over.into())),
+                WireValue::NoBeat { expired } => VersionedValue::NoBeat { expired },
+                WireValue::NoOverride => VersionedValue::NoOverride,
+            };
+            let row = match &value {
+                VersionedValue::Beat(instance) => instance.row_key(),
+                _ => row.into(),
+            };
+            RowOp::Versioned {
+                service: (&service).into(),
+                row,
+                stamp: Stamp {
+                    time,
+                    member: MemberId(member),
+                },
+                value,
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn operations_come_back_as_they_went_out() {
+        let origin = MemberId(9);
+        let client = ClientId { origin, number: 4 };
+        let service = ServiceKey::new("dev", "G", "s");
+        let mut instance = Instance::at("::1", 65535);
+        instance.metadata = Metadata::from_pairs([("k".into(), "v\"\n说明".into())]);
+        instance.instance_id = Some("id".into());
+        let row = instance.row_key();
+        let instance = Arc::new(instance);
+        let stamp = Stamp {
+            time: 77,
+            member: origin,
+        };
+        let over = Override {
+            weight: 0.0,
+            enabled: false,
+            metadata: instance.metadata.clone(),
+        };
+        let versioned = |value| RowOp::Versioned {
+            service: service.clone(),
+            row: row.clone(),
+            stamp: Stamp {
+                time: 5,
+                member: MemberId(3),
+            },
+            value,
+        };
+        let ops = [
+            RowOp::Publish {
+                client,
+                service: service.clone(),
+                instance: instance.clone(),
+                stamp,
+            },
+            RowOp::Withdraw {
+                client,
+                service: service.clone(),
+                row: row.clone(),
+            },
+            RowOp::ClientGone { client },
+            versioned(VersionedValue::Beat(instance.clone())),
+            versioned(VersionedValue::Override(Arc::new(over))),
+            versioned(VersionedValue::NoBeat { expired: true }),
+            versioned(VersionedValue::NoOverride),
+        ];
+        for op in ops {
+            assert_eq!(row_op(Op::from(&op), origin), op);
+        }
+    }
+}

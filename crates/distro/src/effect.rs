@@ -1,0 +1,45 @@
+//! What the engine wants done. The engine itself does none of it.
+
+use rollcall_core::MemberId;
+use rollcall_core::registry::change::Changes;
+
+use crate::message::Probe;
+
+/// One effect asked of the node around the engine.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Effect {
+    /// Frames wait on the outbound link to a member.
+    LinkReady(MemberId),
+    /// Replies wait on the inbound link from a member.
+    RepliesReady(MemberId),
+    /// The outbound link must be set up anew: this member's epoch has changed.
+    Redial(MemberId),
+    /// Ask a member for its state.
+    Probe(MemberId, Probe),
+    /// A member has applied this member's log up to a position.
+    Acked(MemberId, u64),
+    /// This member has applied another's log up to a position.
+    Applied(MemberId, u64),
+    /// This member became ready; `complete` is false when the limit of the gate let it through.
+    Ready {
+        /// Every live member's data is in.
+        complete: bool,
+    },
+}
+
+/// The effects of one call.
+#[derive(Debug, Default)]
+pub struct Effects {
+    /// Services whose visible list changed.
+    pub changes: Changes,
+    /// Everything else, in order.
+    pub list: Vec<Effect>,
+}
+
+impl Effects {
+    pub(crate) fn push(&mut self, effect: Effect) {
+        if self.list.last() != Some(&effect) {
+            self.list.push(effect);
+        }
+    }
+}

@@ -1,0 +1,505 @@
+//! The Distro engine: one member's side of the replication with all others.
+//!
+//! ```text
+//!  registry writes -> log -> outbound link of each peer --frames--> inbound link at the peer -> its registry
+//!                                   ^                                        |
+//!                                   +---------------replies-----------------+
+//!  probes -> member table -> ownership view, deaths -> orphans
+//! ```
+//! Pure: frames, replies, probe results and time come in; frames to send, replies and [`Effect`]s come out.
+//! Lock order: one inbound or outbound link, then the start or the member table, then the registry's locks, then the
+//! log's.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use parking_lot::{Mutex, RwLock};
+use rollcall_core::ownership::Mapper;
+use rollcall_core::{MemberId, Millis, Now, Registry};
+use smol_str::SmolStr;
+
+use crate::effect::{Effect, Effects};
+use crate::faults::{Fault, Faults};
+use crate::gate::{self, Contact, PeerProgress, Verdict};
+use crate::inbound::Inbound;
+use crate::log::Log;
+use crate::members::{Death, Member, MemberTable, OwnershipView, ProbeResult};
+use crate::message::{LinkHello, Probe};
+use crate::outbound::Outbound;
+
+/// A tick that comes this late means that this process stood still: what it has not heard meanwhile says nothing.
+const STALL: Millis = Millis(2_000);
+
+/// Settings of the engine.
+#[derive(Clone)]
+pub struct DistroConfig {
+    /// Name of the cluster; members with another are refused.
+    pub cluster: String,
+    /// This member's advertised address.
+    pub address: SmolStr,
+    /// The other members' advertised addresses.
+    pub peers: Vec<SmolStr>,
+    /// Rule of ownership.
+    pub mapper: Arc<dyn Mapper>,
+    /// Operations kept for members that fall behind.
+    pub log_capacity: usize,
+    /// Period of probes.
+    pub probe_interval: Millis,
+    /// Missed probes in a row that make a death.
+    pub probe_misses: u32,
+    /// Period of digests.
+    pub verify_interval: Millis,
+    /// Longest wait for all data at start.
+    pub gate_limit: Millis,
+    /// Grace of a gone member's rows.
+    pub orphan_gone: Millis,
+    /// Grace of an unreachable member's rows.
+    pub orphan_unreachable: Millis,
+    /// Planted faults.
+    pub faults: Faults,
+}
+
+/// Identity of one link; a link that comes later has a greater one.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct LinkId {
+    /// The member at the other end.
+    pub member: MemberId,
+    number: u64,
+}
+
+/// Counters of the engine.
+#[derive(Debug, Default)]
+pub struct DistroCounters {
+    /// Digests that differed from what was held here.
+    pub digests_differed: AtomicU64,
+    /// Digests that agreed.
+    pub digests_agreed: AtomicU64,
+    /// Rows that a repair brought or removed.
+    pub rows_repaired: AtomicU64,
+    /// Gaps in a peer's log that digests had to repair.
+    pub log_gaps: AtomicU64,
+    /// Relayed beats that were dropped because the owner's link was full.
+    pub beats_dropped: AtomicU64,
+    /// Orphans dropped at the end of their grace.
+    pub orphans_dropped: AtomicU64,
+    /// The gate was opened by its limit (0 or 1).
+    pub gate_limit_reached: AtomicU64,
+}
+
+/// Links with one peer.
+#[derive(Debug)]
+pub(crate) struct Peer {
+    pub(crate) id: MemberId,
+    pub(crate) outbound: Mutex<Outbound>,
+    pub(crate) inbound: Mutex<Inbound>,
+}
+
+/// One member's side of the replication.
+pub struct Engine {
+    pub(crate) config: DistroConfig,
+    pub(crate) me: MemberId,
+    pub(crate) boot: u64,
+    pub(crate) registry: Arc<Registry>,
+    pub(crate) log: Log,
+    pub(crate) peers: BTreeMap<MemberId, Peer>,
+    pub(crate) counters: DistroCounters,
+    epoch: AtomicU64,
+    members: Mutex<MemberTable>,
+    view: RwLock<Arc<OwnershipView>>,
+    is_ready: AtomicBool,
+    is_leaving: AtomicBool,
+    start: Mutex<Start>,
+    next_link: AtomicU64,
+    clockwork: Mutex<Clockwork>,
+}
+
+/// Progress of the start.
+#[derive(Debug)]
+pub(crate) struct Start {
+    began: Millis,
+    /// The member that the "all" load runs from, with its inbound link.
+    pub(crate) all_from: Option<(MemberId, LinkId)>,
+    /// First bucket of the "all" load that is missing.
+    pub(crate) all_bucket: u16,
+    pub(crate) all_loaded: bool,
+}
+
+#[derive(Debug)]
+struct Clockwork {
+    last_tick: Millis,
+    next_probe: Millis,
+}
+
+impl Engine {
+    /// The engine of a process that starts now. `boot` is random and tells this process from others of its member.
+    pub fn new(config: DistroConfig, registry: Arc<Registry>, boot: u64, now: Now) -> Self {
+        let me = MemberId::of(&config.address);
+        let peer = |address: &SmolStr| {
+            let id = MemberId::of(address);
+            (
+                id,
+                Peer {
+                    id,
+                    outbound: Mutex::default(),
+                    inbound: Mutex::default(),
+                },
+            )
+        };
+        let members = MemberTable::new(&config.peers, config.probe_misses);
+        let is_ready = config.peers.is_empty() || config.faults.has(Fault::NoGate);
+        let view = OwnershipView::new(
+            (me, &config.address, is_ready),
+            members.peers(),
+            config.mapper.clone(),
+            None,
+            now.mono,
+        );
+        let epoch = if config.faults.has(Fault::ReusedEpoch) {
+            1
+        } else {
+            now.wall.0.max(1)
+        };
+        Engine {
+            me,
+            boot,
+            log: Log::new(me, config.log_capacity),
+            peers: config.peers.iter().map(peer).collect(),
+            counters: DistroCounters::default(),
+            epoch: AtomicU64::new(epoch),
+            members: Mutex::new(members),
+            view: RwLock::new(Arc::new(view)),
+            is_ready: AtomicBool::new(is_ready),
+            is_leaving: AtomicBool::new(false),
+            start: Mutex::new(Start {
+                began: now.mono,
+                all_from: None,
+                all_bucket: 0,
+                all_loaded: false,
+            }),
+            next_link: AtomicU64::new(1),
+            clockwork: Mutex::new(Clockwork {
+                last_tick: now.mono,
+                next_probe: now.mono,
+            }),
+            registry,
+            config,
+        }
+    }
+
+    /// This member.
+    pub fn me(&self) -> MemberId {
+        self.me
+    }
+
+    /// This member's epoch.
+    pub fn epoch(&self) -> u64 {
+        self.epoch.load(Ordering::Relaxed)
+    }
+
+    /// The log of this member's writes; the journal to hand to the registry.
+    pub fn log(&self) -> &Log {
+        &self.log
+    }
+
+    /// Counters.
+    pub fn counters(&self) -> &DistroCounters {
+        &self.counters
+    }
+
+    /// True when reads may be served and services owned.
+    pub fn is_ready(&self) -> bool {
+        self.is_ready.load(Ordering::Relaxed) && !self.is_leaving()
+    }
+
+    /// True once the member has begun to leave.
+    pub fn is_leaving(&self) -> bool {
+        self.is_leaving.load(Ordering::Relaxed)
+    }
+
+    /// Who owns what now.
+    pub fn view(&self) -> Arc<OwnershipView> {
+        self.view.read().clone()
+    }
+
+    /// The other configured members, sorted by address, with what is known of them.
+    pub fn members(&self) -> Vec<Member> {
+        self.members.lock().peers().to_vec()
+    }
+
+    /// What this member says when it dials another.
+    pub fn hello(&self) -> LinkHello {
+        LinkHello {
+            cluster: self.config.cluster.clone(),
+            mapper: self.config.mapper.name().to_owned(),
+            formats: (crate::codec::OLDEST_FORMAT, crate::codec::FORMAT),
+            member: self.config.address.to_string(),
+            epoch: self.epoch(),
+            boot: self.boot,
+        }
+    }
+
+    /// What this member says of itself in probes.
+    pub fn probe(&self) -> Probe {
+        Probe {
+            member: self.config.address.to_string(),
+            epoch: self.epoch(),
+            boot: self.boot,
+            ready: self.is_ready(),
+            leaving: self.is_leaving(),
+            rows: self.registry.n_rows() as u64,
+        }
+    }
+
+    /// Takes at least this epoch. Rows and log stay: it is the same process.
+    pub(crate) fn raise_epoch(&self, at_least: u64, effects: &mut Effects) {
+        if self.config.faults.has(Fault::ReusedEpoch) {
+            return;
+        }
+        if self.epoch.fetch_max(at_least, Ordering::Relaxed) < at_least {
+            self.registry.clock().observe(at_least << 16);
+            for peer in self.peers.keys() {
+                effects.push(Effect::Redial(*peer));
+            }
+        }
+    }
+
+    pub(crate) fn new_link(&self, member: MemberId) -> LinkId {
+        LinkId {
+            member,
+            number: self.next_link.fetch_add(1, Ordering::Relaxed),
+        }
+    }
+
+    pub(crate) fn with_start<R>(&self, f: impl FnOnce(&mut Start) -> R) -> R {
+        f(&mut self.start.lock())
+    }
+
+    pub(crate) fn has_alive(&self, id: MemberId) -> bool {
+        id == self.me || self.members.lock().peer(id).is_some_and(Member::is_reachable)
+    }
+
+    /// Does what is due: probes, digests, relayed beats, ends of graces, the gate. Returns when to come back.
+    pub fn tick(&self, now: Now, effects: &mut Effects) -> Millis {
+        self.notice_stall(now, effects);
+        let next_probe = self.send_probes(now, effects);
+        let mut next = next_probe;
+        for peer in self.peers.values() {
+            if let Some(due) = peer.outbound.lock().next_due(self.config.verify_interval) {
+                if due <= now.mono {
+                    effects.push(Effect::LinkReady(peer.id));
+                } else {
+                    next = next.min(due);
+                }
+            }
+            if let Some(end) = self.end_grace(peer, now, effects) {
+                next = next.min(end);
+            }
+        }
+        self.step_gate(now, effects);
+        self.signal_writes(effects);
+        next
+    }
+
+    /// After registry writes of this member: wakes the links.
+    pub fn signal_writes(&self, effects: &mut Effects) {
+        if self.log.take_dirty() {
+            for peer in self.peers.values() {
+                if peer.outbound.lock().is_up() {
+                    effects.push(Effect::LinkReady(peer.id));
+                }
+            }
+        }
+    }
+
+    /// Begins to leave: owns nothing from now on and says so to everyone at once.
+    pub fn start_leaving(&self, now: Now, effects: &mut Effects) {
+        self.is_leaving.store(true, Ordering::Relaxed);
+        self.renew_view(now.mono);
+        self.probe_all(effects);
+    }
+
+    // === probes ===
+
+    /// Takes the result of a probe that this engine asked for.
+    pub fn probe_done(&self, to: MemberId, result: ProbeResult, now: Now, effects: &mut Effects) {
+        let death = self.members.lock().note(to, result, now.mono);
+        self.renew_view(now.mono);
+        if let Some(death) = death {
+            self.begin_grace(to, death, now, effects);
+        }
+        self.step_gate(now, effects);
+    }
+
+    /// Takes a probe of another member and answers it. `None`: the sender is not a member.
+    pub fn on_probe(&self, probe: &Probe, now: Now, effects: &mut Effects) -> Option<Probe> {
+        let from = MemberId::of(&probe.member);
+        if !self.peers.contains_key(&from) {
+            return None;
+        }
+        let was_ready = self.members.lock().peer(from).is_some_and(Member::is_serving);
+        self.members.lock().note_said(probe);
+        if was_ready != (probe.ready && !probe.leaving) {
+            self.renew_view(now.mono);
+            self.step_gate(now, effects);
+        }
+        Some(self.probe())
+    }
+
+    /// A request to a member failed: do not count on it until it answers a probe.
+    pub fn suspect(&self, id: MemberId) {
+        self.members.lock().suspect(id);
+    }
+
+    /// True when the member answered its last probe.
+    pub fn is_trusted(&self, id: MemberId) -> bool {
+        self.members
+            .lock()
+            .peer(id)
+            .is_some_and(|m| m.misses == 0 && m.is_serving())
+    }
+
+    fn send_probes(&self, now: Now, effects: &mut Effects) -> Millis {
+        let mut clockwork = self.clockwork.lock();
+        if now.mono >= clockwork.next_probe {
+            clockwork.next_probe = now.mono + self.config.probe_interval;
+            self.probe_all(effects);
+        }
+        clockwork.next_probe
+    }
+
+    fn probe_all(&self, effects: &mut Effects) {
+        let probe = self.probe();
+        for peer in self.peers.keys() {
+            effects.push(Effect::Probe(*peer, probe.clone()));
+        }
+    }
+
+    fn notice_stall(&self, now: Now, _effects: &mut Effects) {
+        let mut clockwork = self.clockwork.lock();
+        let gap = now.mono.since(clockwork.last_tick);
+        clockwork.last_tick = now.mono;
+        if gap > STALL {
+            let mut view = self.view.write();
+            *view = Arc::new(view.renewed(now.mono));
+        }
+    }
+
+    fn renew_view(&self, now: Millis) {
+        let members = self.members.lock();
+        let former = self.view();
+        let me = (self.me, &self.config.address, self.is_ready());
+        let mut view = OwnershipView::new(
+            me,
+            members.peers(),
+            self.config.mapper.clone(),
+            Some(&former),
+            now,
+        );
+        if self.config.faults.has(Fault::NoTakeoverGrace) {
+            view = view.renewed(Millis(0));
+        }
+        *self.view.write() = Arc::new(view);
+    }
+
+    // === orphans ===
+
+    pub(crate) fn begin_grace(&self, id: MemberId, death: Death, now: Now, effects: &mut Effects) {
+        let Some(peer) = self.peers.get(&id) else { return };
+        let grace = match death {
+            _ if self.config.faults.has(Fault::NoOrphanGrace) => Millis(0),
+            Death::Gone => self.config.orphan_gone,
+            Death::Unreachable => self.config.orphan_unreachable,
+        };
+        let mut inbound = peer.inbound.lock();
+        inbound.orphan_until = Some(match inbound.orphan_until {
+            Some(until) => until.min(now.mono + grace),
+            None => now.mono + grace,
+        });
+        self.registry.mark_orphans(id, now, &mut effects.changes);
+    }
+
+    fn end_grace(&self, peer: &Peer, now: Now, effects: &mut Effects) -> Option<Millis> {
+        let mut inbound = peer.inbound.lock();
+        let until = inbound.orphan_until?;
+        if now.mono < until || self.config.faults.has(Fault::OrphansForEver) {
+            return Some(until.max(now.mono + Millis(1)));
+        }
+        inbound.orphan_until = None;
+        let n_dropped = self.registry.drop_orphans(peer.id, now, &mut effects.changes);
+        if n_dropped > 0 {
+            inbound.is_incomplete = true;
+        }
+        self.counters
+            .orphans_dropped
+            .fetch_add(n_dropped as u64, Ordering::Relaxed);
+        None
+    }
+
+    // === the gate ===
+
+    /// Looks whether the gate can open now.
+    pub fn step_gate(&self, now: Now, effects: &mut Effects) {
+        if self.is_ready.load(Ordering::Relaxed) || self.is_leaving() {
+            return;
+        }
+        let progress: Vec<_> = self.members().iter().filter_map(|m| self.progress(m)).collect();
+        let verdict = self.with_start(|start| {
+            let waited = now.mono.since(start.began);
+            gate::judge(&progress, start.all_loaded, waited, self.config.gate_limit)
+        });
+        match verdict {
+            Verdict::Closed => {}
+            Verdict::LoadAllFrom(source) => self.load_all_from(source, effects),
+            Verdict::Open => self.open_gate(true, now, effects),
+            Verdict::OpenByLimit => self.open_gate(false, now, effects),
+        }
+    }
+
+    fn progress(&self, member: &Member) -> Option<PeerProgress> {
+        let peer = self.peers.get(&member.id)?;
+        let contact = match (member.death, &member.said) {
+            (Some(Death::Gone), _) => Contact::Refused,
+            (Some(Death::Unreachable), _) | (None, None) => Contact::Unknown,
+            (None, Some(said)) if said.leaving => Contact::Loading,
+            (None, Some(said)) if said.ready => Contact::Ready,
+            (None, Some(_)) => Contact::Loading,
+        };
+        let has_agreed = peer.outbound.lock().is_up();
+        let is_loaded = has_agreed && peer.inbound.lock().is_loaded;
+        Some(PeerProgress {
+            id: member.id,
+            contact,
+            is_loaded,
+        })
+    }
+
+    fn load_all_from(&self, source: MemberId, effects: &mut Effects) {
+        let Some(peer) = self.peers.get(&source) else {
+            return;
+        };
+        let mut inbound = peer.inbound.lock();
+        let Some(link) = inbound.link else { return };
+        let bucket = self.with_start(|start| {
+            if start.all_from.is_some() {
+                return None;
+            }
+            start.all_from = Some((source, link));
+            Some(start.all_bucket)
+        });
+        if let Some(bucket) = bucket {
+            inbound.want_all(bucket);
+            effects.push(Effect::RepliesReady(source));
+        }
+    }
+
+    fn open_gate(&self, complete: bool, now: Now, effects: &mut Effects) {
+        self.is_ready.store(true, Ordering::Relaxed);
+        if !complete {
+            self.counters.gate_limit_reached.store(1, Ordering::Relaxed);
+        }
+        self.renew_view(now.mono);
+        self.probe_all(effects);
+        effects.push(Effect::Ready { complete });
+    }
+}

@@ -1,0 +1,127 @@
+//! The start gate: when a member that has just started holds enough to serve reads (`design.md` §3, Ready).
+//!
+//! Ready means that every live member's data is in, or that a cold cluster has agreed that there is none. When members
+//! stay silent, a limit lets the node through with what it has.
+
+use rollcall_core::{MemberId, Millis};
+
+/// What a starting member knows of one peer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PeerProgress {
+    /// The peer.
+    pub id: MemberId,
+    /// How it looks from here.
+    pub contact: Contact,
+    /// Its own rows are complete here, and it has agreed to this member's epoch.
+    pub is_loaded: bool,
+}
+
+/// How a peer looks to a starting member.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Contact {
+    /// Not heard of, or silent.
+    Unknown,
+    /// Its address refuses connections: there is no process, so nothing to wait for.
+    Refused,
+    /// It answers and is itself loading.
+    Loading,
+    /// It answers and serves.
+    Ready,
+}
+
+/// What the gate says.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Verdict {
+    /// Wait.
+    Closed,
+    /// Wait, and load the versioned rows of all writers from this ready member.
+    LoadAllFrom(MemberId),
+    /// Everything is in.
+    Open,
+    /// The limit is reached; something may be missing.
+    OpenByLimit,
+}
+
+/// Judges the progress of a start. `all_loaded`: the versioned rows of all writers are in.
+pub fn judge(peers: &[PeerProgress], all_loaded: bool, waited: Millis, limit: Millis) -> Verdict {
+    let verdict = judge_progress(peers, all_loaded);
+    match verdict {
+        Verdict::Open => verdict,
+        _ if waited >= limit => Verdict::OpenByLimit,
+        _ => verdict,
+    }
+}
+
+fn judge_progress(peers: &[PeerProgress], all_loaded: bool) -> Verdict {
+    let reachable = || {
+        peers
+            .iter()
+            .filter(|p| matches!(p.contact, Contact::Loading | Contact::Ready))
+    };
+    if let Some(source) = reachable().find(|p| p.contact == Contact::Ready)
+        && !all_loaded
+    {
+        return Verdict::LoadAllFrom(source.id);
+    }
+    let is_known = peers.iter().all(|p| p.contact != Contact::Unknown);
+    let has_ready = reachable().any(|p| p.contact == Contact::Ready);
+    let n_members = peers.len() + 1;
+    let is_quorum = reachable().count() + 1 > n_members / 2;
+    let is_loaded = reachable().all(|p| p.is_loaded);
+    if is_known && is_loaded && (has_ready || is_quorum) {
+        Verdict::Open
+    } else {
+        Verdict::Closed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMIT: Millis = Millis(20_000);
+
+    fn peer(id: u64, contact: Contact, is_loaded: bool) -> PeerProgress {
+        PeerProgress {
+            id: MemberId(id),
+            contact,
+            is_loaded,
+        }
+    }
+
+    fn at(peers: &[PeerProgress], all_loaded: bool, waited: u64) -> Verdict {
+        judge(peers, all_loaded, Millis(waited), LIMIT)
+    }
+
+    #[test]
+    fn a_single_member_is_ready_at_once() {
+        assert_eq!(at(&[], false, 0), Verdict::Open);
+    }
+
+    #[test]
+    fn a_restarted_member_waits_for_every_live_member_and_for_the_versioned_rows() {
+        let mut peers = [peer(1, Contact::Ready, true), peer(2, Contact::Ready, false)];
+        assert_eq!(at(&peers, false, 0), Verdict::LoadAllFrom(MemberId(1)));
+        assert_eq!(at(&peers, true, 0), Verdict::Closed);
+        peers[1].is_loaded = true;
+        assert_eq!(at(&peers, true, 0), Verdict::Open);
+        peers[1] = peer(2, Contact::Refused, false);
+        assert_eq!(at(&peers, true, 0), Verdict::Open);
+    }
+
+    #[test]
+    fn a_silent_member_holds_the_gate_until_the_limit() {
+        let peers = [peer(1, Contact::Ready, true), peer(2, Contact::Unknown, false)];
+        assert_eq!(at(&peers, true, 19_999), Verdict::Closed);
+        assert_eq!(at(&peers, true, 20_000), Verdict::OpenByLimit);
+    }
+
+    #[test]
+    fn a_cold_cluster_needs_a_majority_to_agree() {
+        let alone = [peer(1, Contact::Refused, false), peer(2, Contact::Refused, false)];
+        assert_eq!(at(&alone, false, 0), Verdict::Closed);
+        assert_eq!(at(&alone, false, 20_000), Verdict::OpenByLimit);
+        let two = [peer(1, Contact::Loading, true), peer(2, Contact::Refused, false)];
+        assert_eq!(at(&two, false, 0), Verdict::Open);
+    }
+}

@@ -1,0 +1,444 @@
+//! The receiving side of a link: applies another member's log and snapshot, compares digests, asks for what differs.
+
+use std::collections::VecDeque;
+use std::sync::atomic::Ordering;
+
+use hashbrown::{HashMap, HashSet};
+use rollcall_core::registry::beats::Heard;
+use rollcall_core::registry::change::RowOp;
+use rollcall_core::registry::digest::N_BUCKETS;
+use rollcall_core::{MemberId, Millis, Now, RowKey, ServiceKey};
+
+use crate::codec::{FORMAT, OLDEST_FORMAT};
+use crate::convert::row_op;
+use crate::effect::{Effect, Effects};
+use crate::engine::{Engine, LinkId, Peer};
+use crate::faults::Fault;
+use crate::message::{Frame, LinkHello, LinkRefusal, Op, Reply, Resume, Welcome};
+use crate::outbound::LinkError;
+
+/// Replies that may wait on one link.
+const MAX_REPLIES: usize = 4096;
+/// Rows in one offer.
+const MAX_OFFER: usize = 512;
+
+/// What is held of a member, and the link from it.
+#[derive(Debug, Default)]
+pub(crate) struct Inbound {
+    pub(crate) link: Option<LinkId>,
+    /// Epoch and boot number of the process whose rows are held.
+    known: Option<(u64, u64)>,
+    /// Last applied sequence number of its log.
+    applied: u64,
+    /// First bucket of its snapshot that is missing, while it loads.
+    loading: Option<u16>,
+    /// Its own rows are complete.
+    pub(crate) is_loaded: bool,
+    /// Some of its rows were dropped here as orphans: resuming its log would leave them out.
+    pub(crate) is_incomplete: bool,
+    /// End of the grace of its orphans.
+    pub(crate) orphan_until: Option<Millis>,
+    is_ack_due: bool,
+    replies: VecDeque<Reply>,
+}
+
+impl Inbound {
+    pub(crate) fn want_all(&mut self, bucket: u16) {
+        self.reply(Reply::WantAll { bucket });
+    }
+
+    fn reply(&mut self, reply: Reply) {
+        // What does not fit is asked for again at the next digest.
+        if self.replies.len() < MAX_REPLIES {
+            self.replies.push_back(reply);
+        }
+    }
+}
+
+impl Engine {
+    /// A member dials this one. Returns its link and where its log shall start.
+    ///
+    /// # Errors
+    /// [`LinkRefusal`]; nothing has changed then.
+    pub fn accept_link(
+        &self,
+        hello: &LinkHello,
+        now: Now,
+        effects: &mut Effects,
+    ) -> Result<(LinkId, MemberId, Welcome), LinkRefusal> {
+        let peer = self.check_hello(hello)?;
+        let mut inbound = peer.inbound.lock();
+        let is_same_process = inbound.known.is_some_and(|(_, boot)| boot == hello.boot);
+        if let Some((epoch, _)) = inbound.known
+            && !is_same_process
+            && !self.config.faults.has(Fault::ReusedEpoch)
+        {
+            if hello.epoch <= epoch {
+                return Err(LinkRefusal::EpochUsed { at_least: epoch + 1 });
+            }
+            let until = now.mono + self.config.orphan_gone;
+            let grace = inbound.orphan_until.map_or(until, |earlier| earlier.min(until));
+            self.registry.mark_orphans(peer.id, now, &mut effects.changes);
+            *inbound = Inbound {
+                orphan_until: Some(grace),
+                ..Inbound::default()
+            };
+        } else if is_same_process && inbound.orphan_until.take().is_some() {
+            self.registry.unmark_orphans(peer.id, now, &mut effects.changes);
+        }
+        let must_reload = inbound.known.is_none() || inbound.is_incomplete;
+        let resume = match inbound.loading {
+            _ if must_reload => Resume::Fresh,
+            Some(bucket) => Resume::Loading {
+                seq: inbound.applied,
+                bucket,
+            },
+            None => Resume::At { seq: inbound.applied },
+        };
+        inbound.known = Some((hello.epoch, hello.boot));
+        let link = self.new_link(peer.id);
+        inbound.link = Some(link);
+        inbound.replies.clear();
+        inbound.is_ack_due = false;
+        drop(inbound);
+        self.forget_all_load(peer.id);
+        self.step_gate(now, effects);
+        Ok((
+            link,
+            peer.id,
+            Welcome {
+                resume,
+                epoch: self.epoch(),
+                boot: self.boot,
+            },
+        ))
+    }
+
+    fn check_hello(&self, hello: &LinkHello) -> Result<&Peer, LinkRefusal> {
+        if hello.cluster != self.config.cluster {
+            let ours = self.config.cluster.clone();
+            return Err(LinkRefusal::Cluster {
+                theirs: hello.cluster.clone(),
+                ours,
+            });
+        }
+        let mapper = self.config.mapper.name();
+        if hello.mapper != mapper {
+            return Err(LinkRefusal::Mapper {
+                theirs: hello.mapper.clone(),
+                ours: mapper.to_owned(),
+            });
+        }
+        let (low, high) = hello.formats;
+        if low > FORMAT || high < OLDEST_FORMAT {
+            return Err(LinkRefusal::Format {
+                theirs: hello.formats,
+                ours: (OLDEST_FORMAT, FORMAT),
+            });
+        }
+        let id = MemberId::of(&hello.member);
+        self.peers.get(&id).ok_or_else(|| LinkRefusal::NotAMember {
+            member: hello.member.clone(),
+        })
+    }
+
+    /// An inbound link broke.
+    pub fn inbound_down(&self, link: LinkId) {
+        if let Some(peer) = self.inbound_peer(link) {
+            let mut inbound = peer.inbound.lock();
+            if inbound.link == Some(link) {
+                inbound.link = None;
+                inbound.replies.clear();
+                drop(inbound);
+                self.forget_all_load(peer.id);
+            }
+        }
+    }
+
+    fn forget_all_load(&self, from: MemberId) {
+        self.with_start(|start| {
+            if start.all_from.is_some_and(|(member, _)| member == from) {
+                start.all_from = None;
+            }
+        });
+    }
+
+    /// The position up to which a member's log is applied here.
+    pub fn applied(&self, origin: MemberId) -> u64 {
+        self.peers
+            .get(&origin)
+            .map_or(0, |peer| peer.inbound.lock().applied)
+    }
+
+    fn inbound_peer(&self, link: LinkId) -> Option<&Peer> {
+        self.peers.get(&link.member)
+    }
+
+    /// The next reply for an inbound link.
+    pub fn poll_reply(&self, link: LinkId) -> Option<Reply> {
+        let peer = self.inbound_peer(link)?;
+        let mut inbound = peer.inbound.lock();
+        if inbound.link != Some(link) {
+            return None;
+        }
+        if std::mem::take(&mut inbound.is_ack_due) {
+            return Some(Reply::Ack { seq: inbound.applied });
+        }
+        inbound.replies.pop_front()
+    }
+
+    /// Takes a frame on an inbound link.
+    ///
+    /// # Errors
+    /// [`LinkError`] when the link is not in use or the peer breaks the protocol: drop the link.
+    pub fn on_frame(
+        &self,
+        link: LinkId,
+        frame: Frame,
+        now: Now,
+        effects: &mut Effects,
+    ) -> Result<(), LinkError> {
+        let peer = self.inbound_peer(link).ok_or(LinkError::Closed)?;
+        let mut inbound = peer.inbound.lock();
+        if inbound.link != Some(link) {
+            return Err(LinkError::Closed);
+        }
+        self.take_frame(peer, &mut inbound, frame, now, effects)?;
+        if inbound.is_ack_due || !inbound.replies.is_empty() {
+            effects.push(Effect::RepliesReady(peer.id));
+        }
+        drop(inbound);
+        self.signal_writes(effects);
+        self.step_gate(now, effects);
+        Ok(())
+    }
+
+    fn take_frame(
+        &self,
+        peer: &Peer,
+        inbound: &mut Inbound,
+        frame: Frame,
+        now: Now,
+        effects: &mut Effects,
+    ) -> Result<(), LinkError> {
+        match frame {
+            Frame::Ops { first, ops } => {
+                if first != inbound.applied + 1 && !self.config.faults.has(Fault::NoRepair) {
+                    return Err(LinkError::Protocol("operations out of order"));
+                }
+                inbound.applied = first + ops.len() as u64 - 1;
+                for op in ops {
+                    self.apply(peer.id, op, now, effects);
+                }
+                inbound.is_ack_due = true;
+                effects.push(Effect::Applied(peer.id, inbound.applied));
+            }
+            Frame::SnapshotBegin { seq, bucket } => {
+                inbound.applied = seq;
+                inbound.loading = Some(bucket);
+                inbound.is_loaded = false;
+                inbound.is_incomplete = false;
+            }
+            Frame::SnapshotRows {
+                bucket,
+                all,
+                rows,
+                last,
+            } => {
+                for op in rows {
+                    self.apply(peer.id, op, now, effects);
+                }
+                if last && all {
+                    self.with_start(|start| start.all_bucket = bucket + 1);
+                } else if last {
+                    inbound.loading = Some(bucket + 1);
+                }
+            }
+            Frame::SnapshotEnd { all: false } => {
+                inbound.loading = None;
+                inbound.is_loaded = true;
+                inbound.is_ack_due = true;
+            }
+            Frame::SnapshotEnd { all: true } => self.with_start(|start| start.all_loaded = true),
+            Frame::Jump { seq } => {
+                inbound.applied = seq;
+                inbound.is_ack_due = true;
+            }
+            Frame::Digest { seq, root, absent } => {
+                if seq == inbound.applied && inbound.loading.is_none() {
+                    self.compare_digest(peer, inbound, root, &absent);
+                }
+            }
+            Frame::Buckets { origin, digests } => self.compare_buckets(inbound, origin, &digests),
+            Frame::Ids { origin, bucket, rows } => {
+                self.compare_ids(peer, inbound, origin, bucket, rows, now, effects);
+            }
+            Frame::Rows { origin: _, rows } => self.take_rows(peer, inbound, rows, now, effects),
+            Frame::Beats { rows } => {
+                for (service, keys) in rows {
+                    let service = ServiceKey::from(&service);
+                    for key in keys {
+                        let key = RowKey::from(key);
+                        let (ip, cluster) = (key.ip.as_str(), Some(key.cluster.as_str()));
+                        let changes = &mut effects.changes;
+                        let (heard, log) = (Heard::Relayed, &self.log);
+                        self.registry
+                            .beat(&service, ip, key.port, cluster, heard, now, log, changes);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn apply(&self, origin: MemberId, op: Op, now: Now, effects: &mut Effects) {
+        let changes = &mut effects.changes;
+        match row_op(op, origin) {
+            RowOp::Publish {
+                client,
+                service,
+                instance,
+                stamp,
+            } => {
+                self.registry
+                    .apply_publish(client, &service, instance, stamp, now, changes);
+            }
+            RowOp::Withdraw { client, service, row } => {
+                let hash = row.stable_hash(&service);
+                self.registry.apply_withdraw(client, &service, hash, now, changes);
+            }
+            RowOp::ClientGone { client } => self.registry.apply_client_gone(client, now, changes),
+            RowOp::Versioned {
+                service,
+                row,
+                stamp,
+                value,
+            } => {
+                self.registry
+                    .apply_versioned(&service, &row, stamp, value, now, &self.log, changes);
+            }
+        }
+    }
+
+    // === verify ===
+
+    fn compare_digest(&self, peer: &Peer, inbound: &mut Inbound, root: u64, absent: &[(u64, u64)]) {
+        if self.config.faults.has(Fault::NoRepair) {
+            return;
+        }
+        let digests = self.registry.digests();
+        let differs = |origin: MemberId, theirs: u64| {
+            let is_different = digests.root(origin) != theirs;
+            let counter = match is_different {
+                true => &self.counters.digests_differed,
+                false => &self.counters.digests_agreed,
+            };
+            counter.fetch_add(1, Ordering::Relaxed);
+            is_different
+        };
+        if differs(peer.id, root) {
+            inbound.reply(Reply::WantBuckets { origin: peer.id.0 });
+        }
+        // Rows whose writer both see as absent: nobody else speaks for them.
+        for (origin, theirs) in absent {
+            let id = MemberId(*origin);
+            if id != peer.id && !self.has_alive(id) && differs(id, *theirs) {
+                inbound.reply(Reply::WantBuckets { origin: *origin });
+            }
+        }
+    }
+
+    fn compare_buckets(&self, inbound: &mut Inbound, origin: u64, theirs: &[u64]) {
+        let ours = self.registry.digests().all(MemberId(origin));
+        let differing = ours.iter().zip(theirs).enumerate().filter(|(_, (a, b))| a != b);
+        let buckets: Vec<u16> = differing.map(|(bucket, _)| bucket as u16).collect();
+        if !buckets.is_empty() {
+            inbound.reply(Reply::WantIds { origin, buckets });
+        }
+    }
+
+    #[allow(clippy::too_many_arguments)]
+    fn compare_ids(
+        &self,
+        peer: &Peer,
+        inbound: &mut Inbound,
+        origin: u64,
+        bucket: u16,
+        theirs: Vec<(u64, u64)>,
+        now: Now,
+        effects: &mut Effects,
+    ) {
+        let at = usize::from(bucket);
+        if at >= N_BUCKETS {
+            return;
+        }
+        let id = MemberId(origin);
+        let ours: HashMap<u64, u64> = self.registry.bucket_ids(at, id).into_iter().collect();
+        let theirs: HashMap<u64, u64> = theirs.into_iter().collect();
+        let mut wanted: Vec<u64> = theirs
+            .iter()
+            .filter(|(row, version)| ours.get(*row) != Some(version))
+            .map(|(row, _)| *row)
+            .collect();
+        wanted.sort_unstable();
+        if !wanted.is_empty() {
+            inbound.reply(Reply::WantRows {
+                origin,
+                bucket,
+                rows: wanted,
+            });
+        }
+        let extra: HashSet<u64> = ours
+            .keys()
+            .filter(|row| !theirs.contains_key(*row))
+            .copied()
+            .collect();
+        if extra.is_empty() {
+            return;
+        }
+        let rows = self.registry.rows_with_ids(at, id, &extra);
+        if id == peer.id && !self.config.faults.has(Fault::LostRemoval) {
+            let n_forgotten = self
+                .registry
+                .forget_rows(at, id, &extra, now, &mut effects.changes);
+            self.counters
+                .rows_repaired
+                .fetch_add(n_forgotten as u64, Ordering::Relaxed);
+        }
+        let versioned: Vec<Op> = rows
+            .iter()
+            .filter(|op| matches!(op, RowOp::Versioned { .. }))
+            .map(Op::from)
+            .collect();
+        for chunk in versioned.chunks(MAX_OFFER) {
+            inbound.reply(Reply::Offer { rows: chunk.to_vec() });
+        }
+    }
+
+    /// Rows that were asked for. Where what is here is newer, the peer gets that.
+    fn take_rows(&self, peer: &Peer, inbound: &mut Inbound, rows: Vec<Op>, now: Now, effects: &mut Effects) {
+        let mut back = Vec::new();
+        for op in rows {
+            self.counters.rows_repaired.fetch_add(1, Ordering::Relaxed);
+            if let RowOp::Versioned {
+                service,
+                row,
+                stamp,
+                value,
+            } = row_op(op.clone(), peer.id)
+            {
+                let ours = self.registry.versioned(&service, &row, value.kind());
+                if let Some(newer) =
+                    ours.filter(|o| matches!(o, RowOp::Versioned { stamp: s, .. } if *s > stamp))
+                {
+                    back.push(Op::from(&newer));
+                    continue;
+                }
+            }
+            self.apply(peer.id, op, now, effects);
+        }
+        for chunk in back.chunks(MAX_OFFER) {
+            inbound.reply(Reply::Offer { rows: chunk.to_vec() });
+        }
+    }
+}

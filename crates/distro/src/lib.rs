@@ -1,0 +1,22 @@
+//! Distro: the replication between the members of a cluster.
+//!
+//! Every member keeps a log of what it writes and lets each peer pull it; digests in the same stream prove that both
+//! hold the same rows. Pure: no I/O, no runtime, no clock. Depends on `rollcall-core` only; `rollcall-node` drives it.
+
+pub mod codec;
+pub mod convert;
+pub mod effect;
+pub mod engine;
+pub mod faults;
+pub mod gate;
+pub mod inbound;
+pub mod log;
+pub mod members;
+pub mod message;
+pub mod outbound;
+
+pub use effect::{Effect, Effects};
+pub use engine::{DistroConfig, DistroCounters, Engine, LinkId};
+pub use faults::{Fault, Faults};
+pub use members::{Member, MemberState, OwnershipView, ProbeResult};
+pub use outbound::LinkError;

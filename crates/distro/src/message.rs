@@ -1,0 +1,437 @@
+//! What members say to each other. Wire structs only: plain text and numbers, converted to and from core types in
+//! `convert.rs`. A changed struct is a new format version (see `codec.rs`).
+//!
+//! A *link* is one stream from the member that dials (the origin, which sends [`Frame`]s about its own rows) to the
+//! member that accepts (which sends [`Reply`]s). Each pair of members has two links, one per direction.
+
+use bincode::{Decode, Encode};
+
+/// What a member says of itself when it dials another.
+#[derive(Clone, Debug, PartialEq, Encode, Decode)]
+pub struct LinkHello {
+    /// Name of the cluster both must belong to.
+    pub cluster: String,
+    /// Name of the ownership rule both must use.
+    pub mapper: String,
+    /// Lowest and highest format version the dialer speaks.
+    pub formats: (u8, u8),
+    /// The dialer's advertised address.
+    pub member: String,
+    /// The dialer's epoch.
+    pub epoch: u64,
+    /// Random number of the dialer's process: the same epoch with another boot is another process.
+    pub boot: u64,
+}
+
+/// The acceptor's answer to a hello it agrees with.
+#[derive(Clone, Debug, PartialEq, Encode, Decode)]
+pub struct Welcome {
+    /// Where the dialer's log shall start.
+    pub resume: Resume,
+    /// The acceptor's epoch.
+    pub epoch: u64,
+    /// Random number of the acceptor's process.
+    pub boot: u64,
+}
+
+/// Where a link starts.
+#[derive(Clone, Debug, PartialEq, Encode, Decode)]
+pub enum Resume {
+    /// The acceptor holds nothing of this epoch: send a snapshot, then the log.
+    Fresh,
+    /// The acceptor has applied the log up to and including this sequence number.
+    At {
+        /// Last applied sequence number.
+        seq: u64,
+    },
+    /// A snapshot broke off: the acceptor has the log up to `seq` and all buckets before `bucket`.
+    Loading {
+        /// Last applied sequence number.
+        seq: u64,
+        /// First bucket that is missing.
+        bucket: u16,
+    },
+}
+
+/// Why a hello is refused.
+#[derive(Clone, Debug, PartialEq, Encode, Decode, thiserror::Error)]
+pub enum LinkRefusal {
+    /// Another cluster's name.
+    #[error("the dialer belongs to cluster {theirs:?}, this member to {ours:?}")]
+    Cluster {
+        /// Name the dialer gave.
+        theirs: String,
+        /// Name of this cluster.
+        ours: String,
+    },
+    /// Another ownership rule.
+    #[error("the dialer maps services by {theirs:?}, this member by {ours:?}")]
+    Mapper {
+        /// Rule the dialer gave.
+        theirs: String,
+        /// Rule used here.
+        ours: String,
+    },
+    /// No common format version.
+    #[error("the dialer speaks format versions {theirs:?}, this member {ours:?}")]
+    Format {
+        /// Range the dialer gave.
+        theirs: (u8, u8),
+        /// Range spoken here.
+        ours: (u8, u8),
+    },
+    /// The dialer's address is not in this member's list.
+    #[error("{member} is not in the member list")]
+    NotAMember {
+        /// Address the dialer gave.
+        member: String,
+    },
+    /// The secret of the cluster was not proven.
+    #[error("the proof of the cluster secret is wrong")]
+    Secret,
+    /// The epoch was used by an earlier process of the dialer: it must take at least `at_least`.
+    #[error("epoch is used up, take at least {at_least}")]
+    EpochUsed {
+        /// Lowest epoch that is free.
+        at_least: u64,
+    },
+}
+
+/// A service in a frame.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Encode, Decode)]
+pub struct WireService {
+    /// Namespace id.
+    pub namespace: String,
+    /// Group.
+    pub group: String,
+    /// Plain name.
+    pub name: String,
+}
+
+/// The key of a row in a frame.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Encode, Decode)]
+pub struct WireRow {
+    /// Address.
+    pub ip: String,
+    /// Port.
+    pub port: u16,
+    /// Cluster.
+    pub cluster: String,
+}
+
+/// An instance in a frame.
+#[derive(Clone, Debug, PartialEq, Encode, Decode)]
+pub struct WireInstance {
+    /// The row.
+    pub row: WireRow,
+    /// Weight.
+    pub weight: f64,
+    /// Enabled.
+    pub enabled: bool,
+    /// Healthy.
+    pub healthy: bool,
+    /// Metadata pairs in order.
+    pub metadata: Vec<(String, String)>,
+    /// Given instance id.
+    pub instance_id: Option<String>,
+}
+
+/// An override in a frame.
+#[derive(Clone, Debug, PartialEq, Encode, Decode)]
+pub struct WireOverride {
+    /// Weight.
+    pub weight: f64,
+    /// Enabled.
+    pub enabled: bool,
+    /// Pairs laid over the registered metadata.
+    pub metadata: Vec<(String, String)>,
+}
+
+/// Content of a versioned row.
+#[derive(Clone, Debug, PartialEq, Encode, Decode)]
+pub enum WireValue {
+    /// An instance kept alive by beats.
+    Beat(WireInstance),
+    /// An operator's override of a row.
+    Override(WireOverride),
+    /// The beat row is removed; `expired`: by the judge of beats, not by its client or an operator.
+    NoBeat {
+        /// Removed for silence.
+        expired: bool,
+    },
+    /// The override is removed.
+    NoOverride,
+}
+
+/// One change of one row, or the end of a client.
+#[derive(Clone, Debug, PartialEq, Encode, Decode)]
+pub enum Op {
+    /// A connection of the origin publishes a row, or changes it.
+    Publish {
+        /// Number of the connection at its origin.
+        client: u64,
+        /// The service.
+        service: WireService,
+        /// The row's content.
+        instance: WireInstance,
+        /// Hybrid time of the registration; its member is the origin.
+        time: u64,
+    },
+    /// A connection of the origin publishes a row no longer.
+    Withdraw {
+        /// Number of the connection.
+        client: u64,
+        /// The service.
+        service: WireService,
+        /// The row.
+        row: WireRow,
+    },
+    /// A connection of the origin is gone with all it published.
+    ClientGone {
+        /// Number of the connection.
+        client: u64,
+    },
+    /// A versioned row changes: the greater stamp wins wherever it arrives.
+    Versioned {
+        /// The service.
+        service: WireService,
+        /// The row.
+        row: WireRow,
+        /// Hybrid time of the write.
+        time: u64,
+        /// Member that wrote it.
+        member: u64,
+        /// New content.
+        value: WireValue,
+    },
+}
+
+/// From the dialer of a link.
+#[derive(Clone, Debug, PartialEq, Encode, Decode)]
+pub enum Frame {
+    /// Operations of the dialer's log, in order without a gap.
+    Ops {
+        /// Sequence number of the first.
+        first: u64,
+        /// The operations.
+        ops: Vec<Op>,
+    },
+    /// A snapshot of the dialer's own rows starts (or goes on) at this log position.
+    SnapshotBegin {
+        /// Log position before the first chunk.
+        seq: u64,
+        /// First bucket that follows.
+        bucket: u16,
+    },
+    /// Rows of one bucket, as they are at this point of the stream.
+    SnapshotRows {
+        /// The bucket.
+        bucket: u16,
+        /// True: rows of all origins ("all" load); false: the dialer's own.
+        all: bool,
+        /// The rows.
+        rows: Vec<Op>,
+        /// The bucket is complete.
+        last: bool,
+    },
+    /// The snapshot is complete.
+    SnapshotEnd {
+        /// Which of the two loads.
+        all: bool,
+    },
+    /// The log no longer holds what the acceptor lacks: it goes on after `seq`, the gap is repaired by digest.
+    Jump {
+        /// Position from which the log goes on.
+        seq: u64,
+    },
+    /// What the dialer's rows amount to at this position of the stream.
+    Digest {
+        /// The dialer's log position.
+        seq: u64,
+        /// Root over the dialer's own rows.
+        root: u64,
+        /// Roots over versioned rows whose writer is not alive, by writer.
+        absent: Vec<(u64, u64)>,
+    },
+    /// Bucket digests of the rows of one origin, as asked for.
+    Buckets {
+        /// The origin.
+        origin: u64,
+        /// One digest per bucket.
+        digests: Vec<u64>,
+    },
+    /// Row ids and versions of one bucket, as asked for.
+    Ids {
+        /// The origin.
+        origin: u64,
+        /// The bucket.
+        bucket: u16,
+        /// Row id and version.
+        rows: Vec<(u64, u64)>,
+    },
+    /// Rows that were asked for; ids that are no longer there are left out.
+    Rows {
+        /// The origin.
+        origin: u64,
+        /// The rows.
+        rows: Vec<Op>,
+    },
+    /// Signs of life that the dialer took for rows owned by the acceptor.
+    Beats {
+        /// Rows by service.
+        rows: Vec<(WireService, Vec<WireRow>)>,
+    },
+}
+
+/// From the acceptor of a link.
+#[derive(Clone, Debug, PartialEq, Encode, Decode)]
+pub enum Reply {
+    /// The log is applied up to and including this position.
+    Ack {
+        /// Last applied sequence number.
+        seq: u64,
+    },
+    /// The root of an origin differs: send its bucket digests.
+    WantBuckets {
+        /// The origin.
+        origin: u64,
+    },
+    /// These buckets differ: send ids and versions.
+    WantIds {
+        /// The origin.
+        origin: u64,
+        /// The buckets.
+        buckets: Vec<u16>,
+    },
+    /// These rows differ or are missing: send them.
+    WantRows {
+        /// The origin.
+        origin: u64,
+        /// The bucket.
+        bucket: u16,
+        /// Row ids.
+        rows: Vec<u64>,
+    },
+    /// Send all versioned rows and all orphans you hold, whatever their origin, starting at this bucket.
+    WantAll {
+        /// First bucket that is missing.
+        bucket: u16,
+    },
+    /// Rows that the dialer should have and did not list (repair in the other direction).
+    Offer {
+        /// The rows, versioned ones only.
+        rows: Vec<Op>,
+    },
+}
+
+/// A member's state, asked for once a second: both the question and the answer tell it.
+#[derive(Clone, Debug, PartialEq, Encode, Decode)]
+pub struct Probe {
+    /// Advertised address of the sender.
+    pub member: String,
+    /// Its epoch.
+    pub epoch: u64,
+    /// Its boot number.
+    pub boot: u64,
+    /// It serves reads and owns services.
+    pub ready: bool,
+    /// It is about to stop and owns nothing any more.
+    pub leaving: bool,
+    /// Rows it holds, of any origin.
+    pub rows: u64,
+}
+
+/// A client's write on its way to the owner.
+#[derive(Clone, Debug, PartialEq, Encode, Decode)]
+pub struct Forward {
+    /// The sender's view of who is alive, for the log only: views may differ for a moment.
+    pub view: u64,
+    /// How often this write has been passed on, this time included.
+    pub hops: u8,
+    /// The write.
+    pub write: WireWrite,
+}
+
+/// A write in a forward.
+#[derive(Clone, Debug, PartialEq, Encode, Decode)]
+pub enum WireWrite {
+    /// See `HttpWrite::Register`.
+    Register {
+        /// The service.
+        service: WireService,
+        /// The instance.
+        instance: WireInstance,
+    },
+    /// See `HttpWrite::Deregister`.
+    Deregister {
+        /// The service.
+        service: WireService,
+        /// Address.
+        ip: String,
+        /// Port.
+        port: u16,
+        /// Cluster, if named.
+        cluster: Option<String>,
+    },
+    /// See `HttpWrite::Update`.
+    Update {
+        /// The service.
+        service: WireService,
+        /// Address.
+        ip: String,
+        /// Port.
+        port: u16,
+        /// Cluster, if named.
+        cluster: Option<String>,
+        /// The override.
+        value: WireOverride,
+    },
+    /// See `HttpWrite::Beat`.
+    Beat {
+        /// The service.
+        service: WireService,
+        /// Address.
+        ip: String,
+        /// Port.
+        port: u16,
+        /// Cluster, if named.
+        cluster: Option<String>,
+        /// The described instance of a full beat.
+        full: Option<WireInstance>,
+    },
+}
+
+/// The answer to a forward.
+#[derive(Clone, Debug, PartialEq, Encode, Decode)]
+pub struct ForwardReply {
+    /// The result.
+    pub result: Result<WireDone, WireError>,
+    /// Where the change stands: accepting member, its epoch, sequence number in its log.
+    pub accepted: Option<(u64, u64, u64)>,
+}
+
+/// A write that succeeded.
+#[derive(Clone, Copy, Debug, PartialEq, Encode, Decode)]
+pub enum WireDone {
+    /// Applied.
+    Ok,
+    /// Beat of a known row; interval in milliseconds.
+    BeatKnown(u64),
+    /// Light beat of an unknown row; interval in milliseconds.
+    BeatUnknown(u64),
+}
+
+/// A write that the owner refused.
+#[derive(Clone, Debug, PartialEq, Encode, Decode)]
+pub enum WireError {
+    /// The service of an update does not exist.
+    ServiceNotFound(WireService),
+    /// No instance in that cluster of the service.
+    ClusterEmpty(String, String),
+    /// No such row.
+    InstanceNotFound,
+    /// The member is not ready.
+    NotReady,
+    /// The member has more to do than it can hold.
+    OverLimit,
+}

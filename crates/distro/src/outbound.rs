@@ -1,0 +1,446 @@
+//! The sending side of a link: this member's log, snapshot, digests and answers, pulled by the shell as fast as the
+//! stream takes them. Nothing is queued per peer but what the peer asked for.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::atomic::Ordering;
+
+use hashbrown::HashSet;
+use rollcall_core::registry::change::RowOp;
+use rollcall_core::registry::digest::N_BUCKETS;
+use rollcall_core::registry::repair::Scope;
+use rollcall_core::{MemberId, Millis, Now, RowKey, ServiceKey};
+
+use crate::convert::row_op;
+use crate::effect::{Effect, Effects};
+use crate::engine::{Engine, LinkId, Peer};
+use crate::faults::Fault;
+use crate::log::Next;
+use crate::message::{Frame, LinkRefusal, Op, Reply, Resume, Welcome};
+
+/// Operations in one frame.
+const MAX_OPS: usize = 512;
+/// Rows in one frame of a snapshot or repair.
+const MAX_ROWS: usize = 512;
+/// Ids in one frame.
+const MAX_IDS: usize = 16_384;
+/// Answers that may wait on one link.
+const MAX_WANTS: usize = 1024;
+/// Rows whose beats wait to be relayed on one link.
+const MAX_BEATS: usize = 100_000;
+/// How long beats are collected before they are relayed.
+const BEAT_BATCH: Millis = Millis(100);
+
+/// What a peer broke on a link.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum LinkError {
+    /// The link is not, or no longer, the one in use.
+    #[error("the link is closed")]
+    Closed,
+    /// The peer speaks against the protocol.
+    #[error("protocol error: {0}")]
+    Protocol(&'static str),
+}
+
+/// State of an outbound link.
+#[derive(Debug, Default)]
+pub(crate) struct Outbound {
+    link: Option<LinkId>,
+    /// Last sequence number that was handed to the stream.
+    sent: u64,
+    acked: u64,
+    /// Bucket that comes next in the snapshot of this member's own rows.
+    own_bucket: Option<u16>,
+    /// The same of the "all" load.
+    all_bucket: Option<u16>,
+    /// Frames made together that must follow each other.
+    staged: VecDeque<Frame>,
+    wants: VecDeque<Reply>,
+    /// The last frame held operations: give the rest a turn.
+    was_ops: bool,
+    last_digest: Option<Millis>,
+    beats: BTreeMap<ServiceKey, BTreeSet<RowKey>>,
+    n_beats: usize,
+    beats_since: Option<Millis>,
+}
+
+impl Outbound {
+    pub(crate) fn is_up(&self) -> bool {
+        self.link.is_some()
+    }
+
+    /// When the link next has something to send by time alone.
+    pub(crate) fn next_due(&self, verify_interval: Millis) -> Option<Millis> {
+        self.link?;
+        let digest = self.last_digest.map_or(Millis(0), |last| last + verify_interval);
+        let beats = self.beats_since.map(|since| since + BEAT_BATCH);
+        Some(beats.map_or(digest, |b| b.min(digest)))
+    }
+
+    fn has_work(&self) -> bool {
+        !self.staged.is_empty()
+            || !self.wants.is_empty()
+            || self.own_bucket.is_some()
+            || self.all_bucket.is_some()
+    }
+}
+
+impl Engine {
+    /// The outbound link to a member is set up.
+    pub fn link_up(&self, to: MemberId, welcome: &Welcome, effects: &mut Effects) -> LinkId {
+        let link = self.new_link(to);
+        if let Some(peer) = self.peers.get(&to) {
+            let mut outbound = peer.outbound.lock();
+            let beats = std::mem::take(&mut outbound.beats);
+            let (n_beats, beats_since) = (outbound.n_beats, outbound.beats_since);
+            *outbound = Outbound {
+                link: Some(link),
+                beats,
+                n_beats,
+                beats_since,
+                ..Outbound::default()
+            };
+            match welcome.resume {
+                Resume::Fresh => {
+                    outbound.sent = self.log.head();
+                    let begin = Frame::SnapshotBegin {
+                        seq: outbound.sent,
+                        bucket: 0,
+                    };
+                    outbound.staged.push_back(begin);
+                    outbound.own_bucket = Some(0);
+                }
+                Resume::At { seq } => outbound.sent = seq.min(self.log.head()),
+                Resume::Loading { seq, bucket } => {
+                    outbound.sent = seq.min(self.log.head());
+                    outbound.own_bucket = Some(bucket);
+                }
+            }
+            outbound.acked = outbound.sent;
+        }
+        effects.push(Effect::LinkReady(to));
+        link
+    }
+
+    /// A member refused this member's hello.
+    pub fn link_refused(&self, refusal: &LinkRefusal, effects: &mut Effects) {
+        if let LinkRefusal::EpochUsed { at_least } = refusal {
+            self.raise_epoch(*at_least, effects);
+        }
+    }
+
+    /// An outbound link broke.
+    pub fn link_down(&self, link: LinkId) {
+        if let Some(peer) = self.outbound_peer(link) {
+            let mut outbound = peer.outbound.lock();
+            if outbound.link == Some(link) {
+                let beats = std::mem::take(&mut outbound.beats);
+                let (n_beats, beats_since) = (outbound.n_beats, outbound.beats_since);
+                *outbound = Outbound {
+                    beats,
+                    n_beats,
+                    beats_since,
+                    ..Outbound::default()
+                };
+            }
+        }
+    }
+
+    fn outbound_peer(&self, link: LinkId) -> Option<&Peer> {
+        self.peers.get(&link.member)
+    }
+
+    /// Takes note of a beat that its owner shall hear of.
+    pub fn relay_beat(&self, owner: MemberId, service: &ServiceKey, row: RowKey, now: Now) {
+        let Some(peer) = self.peers.get(&owner) else {
+            return;
+        };
+        let mut outbound = peer.outbound.lock();
+        if outbound.n_beats >= MAX_BEATS {
+            self.counters.beats_dropped.fetch_add(1, Ordering::Relaxed);
+            return;
+        }
+        outbound.beats_since.get_or_insert(now.mono);
+        if outbound.beats.entry(service.clone()).or_default().insert(row) {
+            outbound.n_beats += 1;
+        }
+    }
+
+    /// The next frame for a link, `None` when there is nothing to send now.
+    pub fn poll_link(&self, link: LinkId, now: Now) -> Option<Frame> {
+        let peer = self.outbound_peer(link)?;
+        let mut outbound = peer.outbound.lock();
+        let outbound = &mut *outbound;
+        if outbound.link != Some(link) {
+            return None;
+        }
+        if let Some(frame) = outbound.staged.pop_front() {
+            return Some(frame);
+        }
+        let is_ops_turn = !outbound.was_ops || !outbound.has_work();
+        outbound.was_ops = false;
+        if is_ops_turn && let Some(frame) = self.next_ops(outbound) {
+            return Some(frame);
+        }
+        if let Some(want) = outbound.wants.pop_front() {
+            self.answer(outbound, want);
+        } else if let Some(bucket) = outbound.own_bucket {
+            outbound.own_bucket = self.stage_bucket(outbound, bucket, false);
+        } else if let Some(bucket) = outbound.all_bucket {
+            outbound.all_bucket = self.stage_bucket(outbound, bucket, true);
+        }
+        if let Some(frame) = outbound.staged.pop_front() {
+            return Some(frame);
+        }
+        self.next_beats(outbound, now)
+            .or_else(|| self.next_ops(outbound))
+            .or_else(|| self.next_digest(outbound, now))
+    }
+
+    fn next_ops(&self, outbound: &mut Outbound) -> Option<Frame> {
+        match self.log.after(outbound.sent, MAX_OPS) {
+            Next::Nothing => None,
+            Next::Gap(head) => {
+                outbound.sent = head;
+                outbound.last_digest = None;
+                self.counters.log_gaps.fetch_add(1, Ordering::Relaxed);
+                Some(Frame::Jump { seq: head })
+            }
+            Next::Ops(first, ops) => {
+                outbound.sent = first + ops.len() as u64 - 1;
+                outbound.was_ops = true;
+                Some(Frame::Ops {
+                    first,
+                    ops: ops.iter().map(|op| self.wire_op(op)).collect(),
+                })
+            }
+        }
+    }
+
+    fn wire_op(&self, op: &RowOp) -> Op {
+        if self.config.faults.has(Fault::LostRemoval)
+            && matches!(op, RowOp::Withdraw { .. } | RowOp::ClientGone { .. })
+        {
+            // An end of a client that nobody knows: the removal is lost, the sequence is not.
+            return Op::ClientGone { client: u64::MAX };
+        }
+        op.into()
+    }
+
+    fn next_beats(&self, outbound: &mut Outbound, now: Now) -> Option<Frame> {
+        let since = outbound.beats_since?;
+        if now.mono < since + BEAT_BATCH {
+            return None;
+        }
+        let mut rows = Vec::new();
+        let mut n_rows = 0;
+        while n_rows < MAX_ROWS
+            && let Some((service, keys)) = outbound.beats.pop_first()
+        {
+            n_rows += keys.len();
+            rows.push(((&service).into(), keys.iter().map(Into::into).collect()));
+        }
+        outbound.n_beats -= n_rows;
+        if outbound.beats.is_empty() {
+            outbound.beats_since = None;
+        }
+        Some(Frame::Beats { rows })
+    }
+
+    fn next_digest(&self, outbound: &mut Outbound, now: Now) -> Option<Frame> {
+        if outbound.own_bucket.is_some() {
+            return None;
+        }
+        let is_due = outbound
+            .last_digest
+            .is_none_or(|last| now.mono >= last + self.config.verify_interval);
+        if !is_due {
+            return None;
+        }
+        let root = self.log.root_at(outbound.sent, self.registry.digests())?;
+        outbound.last_digest = Some(now.mono);
+        let digests = self.registry.digests();
+        let absent = digests
+            .origins()
+            .into_iter()
+            .filter(|origin| !self.has_alive(*origin));
+        let absent = absent.map(|origin| (origin.0, digests.root(origin))).collect();
+        Some(Frame::Digest {
+            seq: outbound.sent,
+            root,
+            absent,
+        })
+    }
+
+    /// Stages the rows of one bucket and returns the bucket after it.
+    fn stage_bucket(&self, outbound: &mut Outbound, bucket: u16, all: bool) -> Option<u16> {
+        let mut bucket = bucket;
+        // Empty buckets cost nothing on the wire.
+        while usize::from(bucket) < N_BUCKETS {
+            let mut rows = self.snapshot_rows(usize::from(bucket), all);
+            if self.config.faults.has(Fault::StaleSnapshotRow) {
+                rows.iter_mut().for_each(make_stale);
+            }
+            let this = bucket;
+            bucket += 1;
+            if rows.is_empty() {
+                continue;
+            }
+            let n_chunks = rows.len().div_ceil(MAX_ROWS);
+            for (n, chunk) in rows.chunks(MAX_ROWS).enumerate() {
+                let last = n + 1 == n_chunks;
+                outbound.staged.push_back(Frame::SnapshotRows {
+                    bucket: this,
+                    all,
+                    rows: chunk.to_vec(),
+                    last,
+                });
+            }
+            break;
+        }
+        if usize::from(bucket) < N_BUCKETS {
+            return Some(bucket);
+        }
+        outbound.staged.push_back(Frame::SnapshotEnd { all });
+        outbound.last_digest = None;
+        None
+    }
+
+    fn snapshot_rows(&self, bucket: usize, all: bool) -> Vec<Op> {
+        let scope = if all {
+            Scope::Versioned
+        } else {
+            Scope::Origin(self.me)
+        };
+        self.registry
+            .bucket_rows(bucket, scope, true)
+            .iter()
+            .map(Op::from)
+            .collect()
+    }
+
+    /// Takes a reply on an outbound link.
+    ///
+    /// # Errors
+    /// [`LinkError`] when the link is not in use or the peer breaks the protocol: drop the link.
+    pub fn on_reply(
+        &self,
+        link: LinkId,
+        reply: Reply,
+        now: Now,
+        effects: &mut Effects,
+    ) -> Result<(), LinkError> {
+        let peer = self.outbound_peer(link).ok_or(LinkError::Closed)?;
+        let mut outbound = peer.outbound.lock();
+        if outbound.link != Some(link) {
+            return Err(LinkError::Closed);
+        }
+        match reply {
+            Reply::Ack { seq } => {
+                if seq > outbound.sent {
+                    return Err(LinkError::Protocol("acknowledged what was not sent"));
+                }
+                outbound.acked = outbound.acked.max(seq);
+                effects.push(Effect::Acked(peer.id, seq));
+            }
+            Reply::WantAll { bucket } => {
+                if usize::from(bucket) >= N_BUCKETS {
+                    return Err(LinkError::Protocol("bucket out of range"));
+                }
+                outbound.all_bucket = Some(bucket);
+                effects.push(Effect::LinkReady(peer.id));
+            }
+            Reply::Offer { rows } => {
+                drop(outbound);
+                self.take_offer(peer, rows, now, effects);
+            }
+            want => {
+                if outbound.wants.len() >= MAX_WANTS {
+                    return Err(LinkError::Protocol("too many requests outstanding"));
+                }
+                outbound.wants.push_back(want);
+                effects.push(Effect::LinkReady(peer.id));
+            }
+        }
+        self.signal_writes(effects);
+        Ok(())
+    }
+
+    fn answer(&self, outbound: &mut Outbound, want: Reply) {
+        match want {
+            Reply::WantBuckets { origin } => {
+                let digests = self.registry.digests().all(MemberId(origin));
+                outbound.staged.push_back(Frame::Buckets { origin, digests });
+            }
+            Reply::WantIds { origin, buckets } => {
+                for bucket in buckets.into_iter().filter(|b| usize::from(*b) < N_BUCKETS) {
+                    let rows = self.registry.bucket_ids(usize::from(bucket), MemberId(origin));
+                    // A bucket that does not fit is compared in part: what is left out differs again next time.
+                    let rows = rows.into_iter().take(MAX_IDS).collect();
+                    outbound.staged.push_back(Frame::Ids { origin, bucket, rows });
+                }
+            }
+            Reply::WantRows { origin, bucket, rows } => {
+                let ids: HashSet<u64> = rows.into_iter().collect();
+                let rows = self
+                    .registry
+                    .rows_with_ids(usize::from(bucket), MemberId(origin), &ids);
+                for chunk in rows.chunks(MAX_ROWS) {
+                    let rows = chunk.iter().map(Op::from).collect();
+                    outbound.staged.push_back(Frame::Rows { origin, rows });
+                }
+            }
+            Reply::Ack { .. } | Reply::WantAll { .. } | Reply::Offer { .. } => {}
+        }
+    }
+
+    /// Rows that the peer holds and this member did not list. Newer ones are taken; for older ones the peer gets what
+    /// this member knows instead. A row that this member wrote in this epoch and holds no longer was removed: the
+    /// removal is written again.
+    fn take_offer(&self, peer: &Peer, rows: Vec<Op>, now: Now, effects: &mut Effects) {
+        let mut back = Vec::new();
+        for op in rows {
+            let RowOp::Versioned {
+                service,
+                row,
+                stamp,
+                value,
+            } = row_op(op, peer.id)
+            else {
+                continue;
+            };
+            let kind = value.kind();
+            let ours = self.registry.versioned(&service, &row, kind);
+            if let Some(ours) = ours.filter(|o| matches!(o, RowOp::Versioned { stamp: s, .. } if *s > stamp))
+            {
+                back.push(Op::from(&ours));
+            } else if stamp.member == self.me
+                && stamp.wall().0 >= self.epoch()
+                && self.registry.versioned(&service, &row, kind).is_none()
+            {
+                let journal = &self.log;
+                self.registry
+                    .remove_again(&service, &row, stamp, kind, now, journal, &mut effects.changes);
+            } else {
+                let journal = &self.log;
+                let changes = &mut effects.changes;
+                self.registry
+                    .apply_versioned(&service, &row, stamp, value, now, journal, changes);
+            }
+            self.counters.rows_repaired.fetch_add(1, Ordering::Relaxed);
+        }
+        if !back.is_empty() {
+            peer.outbound.lock().staged.push_back(Frame::Rows {
+                origin: self.me.0,
+                rows: back,
+            });
+            effects.push(Effect::LinkReady(peer.id));
+        }
+    }
+}
+
+/// The planted stale row: another content under the same version.
+fn make_stale(op: &mut Op) {
+    if let Op::Publish { instance, .. } = op {
+        instance.weight += 1.0;
+    }
+}

@@ -1,0 +1,134 @@
+//! What a node wants done by the shell around it. Every effect is one of these; the node itself does none.
+
+use std::sync::Arc;
+
+use rollcall_core::{MemberId, Millis, ServiceKey, ServiceView};
+use rollcall_distro::message::{Forward, Probe};
+use smol_str::SmolStr;
+
+use crate::error::NodeError;
+use crate::request::{ConnectionId, WriteDone};
+
+/// Given by the shell to a write, comes back with its answer.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Ticket(pub u64);
+
+/// Given by the node to a forward, comes back with its reply.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct ForwardId(pub u64);
+
+/// The current list of one service for one subscriber.
+#[derive(Clone, Debug)]
+pub struct Push {
+    /// The subscriber.
+    pub connection: ConnectionId,
+    /// Id that the acknowledgement repeats.
+    pub request_id: u64,
+    /// The service.
+    pub service: ServiceKey,
+    /// The clusters text as subscribed; `None` when the subscription had no such field.
+    pub clusters: Option<SmolStr>,
+    /// The list; to be filtered by `clusters`, enabled instances only.
+    pub view: Arc<ServiceView>,
+    /// `lastRefTime` of the message: rises strictly with every changed list of the service.
+    pub last_ref_time: Millis,
+}
+
+/// One effect asked of the shell.
+#[derive(Debug)]
+pub enum Action {
+    /// Send a list to a subscriber and report its acknowledgement by `push_acked`.
+    Push(Push),
+    /// Ask an idle client whether it lives (`ClientDetectionRequest`) and report the answer by `push_acked`.
+    Detect {
+        /// The idle connection.
+        connection: ConnectionId,
+        /// Id that the answer repeats.
+        request_id: u64,
+    },
+    /// Ask a client to move (`ConnectResetRequest`); the connection stays until the client closes it.
+    Reset {
+        /// The connection.
+        connection: ConnectionId,
+        /// Id that the answer repeats.
+        request_id: u64,
+        /// Advertised address `host:port` of the member to move to, if any.
+        to: Option<SmolStr>,
+    },
+    /// Close the stream and the transport of a connection; the node has already forgotten it.
+    Close {
+        /// The connection.
+        connection: ConnectionId,
+    },
+    /// A write or a forwarded write is done.
+    Answer {
+        /// The ticket it was handed in with.
+        ticket: Ticket,
+        /// The result.
+        result: Result<WriteDone, NodeError>,
+        /// For a forwarded write: where its change stands in the log of the member that accepted it.
+        accepted: Option<Accepted>,
+    },
+    /// Frames wait for a member: drain `poll_link` when its link can take more.
+    LinkReady {
+        /// The member at the other end.
+        member: MemberId,
+    },
+    /// Replies wait for a member on its inbound link: drain `poll_replies`.
+    RepliesReady {
+        /// The member at the other end.
+        member: MemberId,
+    },
+    /// Drop the outbound link to a member and dial it again: what it believes of this node is out of date.
+    Redial {
+        /// The member.
+        member: MemberId,
+    },
+    /// Send a write to its owner and report by `forward_replied` or `forward_failed`.
+    Forward {
+        /// Comes back with the reply.
+        id: ForwardId,
+        /// The member to send it to.
+        to: MemberId,
+        /// The write.
+        forward: Forward,
+    },
+    /// Probe a member and report by `probe_done`, within [`crate::config::NodeConfig::probe_timeout`].
+    Probe {
+        /// The member to ask.
+        to: MemberId,
+        /// The question.
+        probe: Probe,
+    },
+    /// Something is due at once: call `tick` soon, without waiting for the next deadline.
+    Wake,
+}
+
+/// Where an accepted change stands: the answer to a forward tells it, so that the forwarder can wait for it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Accepted {
+    /// The member that accepted the write.
+    pub origin: MemberId,
+    /// Its epoch.
+    pub epoch: u64,
+    /// The sequence number that holds the change.
+    pub seq: u64,
+}
+
+/// The actions that one call asks for, in order.
+#[derive(Debug, Default)]
+pub struct Actions(pub Vec<Action>);
+
+impl Actions {
+    /// Adds one action.
+    pub fn push(&mut self, action: Action) {
+        self.0.push(action);
+    }
+
+    /// Asks for a tick, once.
+    pub fn wake(&mut self) {
+        if !matches!(self.0.last(), Some(Action::Wake)) {
+            self.0.push(Action::Wake);
+        }
+    }
+}

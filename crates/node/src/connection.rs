@@ -1,0 +1,198 @@
+//! Connections of clients: what each subscribed, what it still has to answer, and whether it lives.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use dashmap::DashMap;
+use foldhash::fast::FixedState;
+use hashbrown::HashMap;
+use parking_lot::Mutex;
+use rollcall_core::expiry::wheel::Wheel;
+use rollcall_core::registry::change::ClientId;
+use rollcall_core::{Millis, Now, ServiceKey};
+use smol_str::SmolStr;
+
+use crate::action::{Action, Actions};
+use crate::config::NodeConfig;
+use crate::push::Pusher;
+use crate::request::{ConnectionId, ConnectionInfo};
+
+/// Between the questions to an idle client.
+const DETECT_AGAIN: Millis = Millis(2_000);
+
+/// What a client shall answer.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Awaited {
+    Push(ServiceKey, Option<SmolStr>),
+    Detect,
+    Reset,
+}
+
+/// A connection that is set up.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    pub(crate) id: ConnectionId,
+    pub(crate) client: ClientId,
+    pub(crate) info: ConnectionInfo,
+    state: Mutex<State>,
+    last_active: AtomicU64,
+}
+
+#[derive(Debug)]
+struct State {
+    subscriptions: Vec<ServiceKey>,
+    awaited: HashMap<u64, Awaited, FixedState>,
+    is_closed: bool,
+}
+
+impl Connection {
+    pub(crate) fn touch(&self, now: Millis) {
+        self.last_active.fetch_max(now.0, Ordering::Relaxed);
+    }
+
+    fn idle(&self, now: Millis) -> Millis {
+        now.since(Millis(self.last_active.load(Ordering::Relaxed)))
+    }
+
+    /// Notes a subscription; false when the connection is closed.
+    pub(crate) fn add_subscription(&self, service: &ServiceKey) -> bool {
+        let mut state = self.state.lock();
+        if state.is_closed {
+            return false;
+        }
+        if !state.subscriptions.contains(service) {
+            state.subscriptions.push(service.clone());
+        }
+        true
+    }
+
+    /// Notes a message that the client shall answer; false when the connection is closed.
+    pub(crate) fn expect(&self, request_id: u64, awaited: Awaited) -> bool {
+        let mut state = self.state.lock();
+        if !state.is_closed {
+            state.awaited.insert(request_id, awaited);
+        }
+        !state.is_closed
+    }
+
+    pub(crate) fn answered(&self, request_id: u64) -> Option<Awaited> {
+        self.state.lock().awaited.remove(&request_id)
+    }
+
+    /// Closes it and returns what it subscribed.
+    fn close(&self) -> Vec<ServiceKey> {
+        let mut state = self.state.lock();
+        state.is_closed = true;
+        state.awaited.clear();
+        std::mem::take(&mut state.subscriptions)
+    }
+}
+
+/// The connections of a node.
+#[derive(Debug)]
+pub(crate) struct Connections {
+    table: DashMap<ConnectionId, Arc<Connection>, FixedState>,
+    looks: Mutex<Wheel<(ConnectionId, bool)>>,
+    next_id: AtomicU64,
+    detect_after: Millis,
+    drop_after: Millis,
+    seed: u64,
+}
+
+impl Connections {
+    pub(crate) fn new(config: &NodeConfig, now: Millis) -> Self {
+        Connections {
+            table: DashMap::with_hasher(FixedState::with_seed(config.seed)),
+            looks: Mutex::new(Wheel::new(now)),
+            next_id: AtomicU64::new(1),
+            detect_after: config.detect_after,
+            drop_after: config.drop_after,
+            seed: config.seed,
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.table.len()
+    }
+
+    pub(crate) fn get(&self, id: ConnectionId) -> Option<Arc<Connection>> {
+        self.table.get(&id).map(|entry| entry.value().clone())
+    }
+
+    /// All connections, by id.
+    pub(crate) fn all(&self) -> Vec<Arc<Connection>> {
+        let mut all: Vec<_> = self.table.iter().map(|entry| entry.value().clone()).collect();
+        all.sort_unstable_by_key(|c| c.id);
+        all
+    }
+
+    pub(crate) fn open(&self, client: ClientId, info: ConnectionInfo, now: Now) -> ConnectionId {
+        let id = ConnectionId(self.next_id.fetch_add(1, Ordering::Relaxed));
+        let awaited = HashMap::with_hasher(FixedState::with_seed(self.seed));
+        let state = Mutex::new(State {
+            subscriptions: Vec::new(),
+            awaited,
+            is_closed: false,
+        });
+        let last_active = AtomicU64::new(now.mono.0);
+        self.table.insert(
+            id,
+            Arc::new(Connection {
+                id,
+                client,
+                info,
+                state,
+                last_active,
+            }),
+        );
+        self.looks.lock().add(now.mono + self.detect_after, (id, false));
+        id
+    }
+
+    /// Takes a connection out and ends its subscriptions.
+    pub(crate) fn close(&self, id: ConnectionId, pusher: &Pusher) -> Option<Arc<Connection>> {
+        let (_, connection) = self.table.remove(&id)?;
+        for service in connection.close() {
+            pusher.forget(id, &service);
+        }
+        Some(connection)
+    }
+
+    pub(crate) fn next_look(&self) -> Option<Millis> {
+        let looks = self.looks.lock();
+        (!looks.is_empty()).then(|| looks.next_due())
+    }
+
+    /// Asks connections that have been idle for long, and returns those that have been idle for too long.
+    pub(crate) fn look_for_idle(
+        &self,
+        pusher: &Pusher,
+        now: Now,
+        actions: &mut Actions,
+    ) -> Vec<ConnectionId> {
+        let due = self.looks.lock().advance(now.mono);
+        let mut dead = Vec::new();
+        for (id, was_asked) in due {
+            let Some(connection) = self.get(id) else { continue };
+            let idle = connection.idle(now.mono);
+            if idle < self.detect_after {
+                let left = self.detect_after - idle;
+                self.looks.lock().add(now.mono + left, (id, false));
+            } else if was_asked && idle >= self.drop_after {
+                dead.push(id);
+            } else {
+                let request_id = pusher.next_request_id();
+                if connection.expect(request_id, Awaited::Detect) {
+                    actions.push(Action::Detect {
+                        connection: id,
+                        request_id,
+                    });
+                }
+                let again =
+                    (now.mono + DETECT_AGAIN).min(now.mono + self.drop_after.since(idle).max(Millis(1)));
+                self.looks.lock().add(again, (id, true));
+            }
+        }
+        dead
+    }
+}

@@ -1,0 +1,484 @@
+//! The one door for writes of HTTP clients: validated by the shell, then applied here or forwarded to the owner.
+//!
+//! A write fails only when this node is not ready: when the owner cannot be reached, the next in rank takes it, at last
+//! this node. It is a versioned row, so nothing has to be undone later (`design.md` §2).
+
+use rollcall_core::registry::beats::Heard;
+use rollcall_core::registry::change::Override;
+use rollcall_core::registry::versioned::NoSuchRow;
+use rollcall_core::{Instance, MemberId, Millis, Now, ServiceKey};
+use rollcall_distro::Effects;
+use rollcall_distro::message::{Forward, ForwardReply, WireDone, WireError, WireWrite};
+
+use crate::action::{Accepted, Action, Actions, ForwardId, Ticket};
+use crate::error::NodeError;
+use crate::metrics::Counters;
+use crate::node::Node;
+use crate::pending::{Answer, Forwarded};
+use crate::request::{HttpWrite, RowTarget, WriteDone};
+
+/// How often a write may be passed on before whoever has it applies it.
+const MAX_HOPS: u8 = 2;
+/// Longest wait of a forwarder for the change to be visible here.
+const VISIBLE_WAIT: Millis = Millis(500);
+
+impl Node {
+    /// Takes a write of an HTTP client. The answer comes as [`Action::Answer`] with `ticket`, at once or later.
+    pub fn write(&self, ticket: Ticket, write: HttpWrite, now: Now, actions: &mut Actions) {
+        if !self.is_ready() {
+            return answer(ticket, Err(NodeError::NotReady), None, actions);
+        }
+        if let HttpWrite::Beat { service, target, .. } = &write
+            && let Some(interval) = self.beat_here(service, target, now, actions)
+        {
+            return answer(ticket, Ok(WriteDone::BeatKnown { interval }), None, actions);
+        }
+        self.route(ticket, write, Vec::new(), 0, now, actions);
+    }
+
+    /// Takes a write that another member forwarded.
+    pub fn forwarded(&self, ticket: Ticket, forward: Forward, now: Now, actions: &mut Actions) {
+        Counters::add(&self.counters.forwards_received);
+        if !self.is_ready() {
+            return answer(ticket, Err(NodeError::NotReady), None, actions);
+        }
+        let write = from_wire(forward.write);
+        self.route(ticket, write, Vec::new(), forward.hops, now, actions);
+    }
+
+    /// The reply to a forward.
+    pub fn forward_replied(&self, id: ForwardId, reply: ForwardReply, now: Now, actions: &mut Actions) {
+        if matches!(reply.result, Err(WireError::NotReady | WireError::OverLimit)) {
+            return self.forward_failed(id, now, actions);
+        }
+        let Some(forwarded) = self.pending.take_forward(id) else {
+            return;
+        };
+        let result = match reply.result {
+            Ok(done) => Ok(from_wire_done(done)),
+            Err(error) => Err(from_wire_error(error)),
+        };
+        let ticket = forwarded.ticket;
+        let Some((origin, epoch, seq)) = reply.accepted else {
+            return answer(ticket, result, None, actions);
+        };
+        let origin = MemberId(origin);
+        let accepted = Some(Accepted { origin, epoch, seq });
+        if origin == self.engine.me() || self.engine.applied(origin) >= seq {
+            return answer(ticket, result, accepted, actions);
+        }
+        let deadline = now.mono + VISIBLE_WAIT;
+        self.pending.add_wait(
+            Some(origin),
+            seq,
+            deadline,
+            Answer {
+                ticket,
+                result,
+                accepted,
+            },
+        );
+        // It may have arrived between the look and the wait.
+        if self.engine.applied(origin) >= seq {
+            self.give(self.pending.reached(Some(origin), seq), actions);
+        }
+        actions.wake();
+    }
+
+    /// A forward got no reply: the next in rank is asked, at last this node takes the write.
+    pub fn forward_failed(&self, id: ForwardId, now: Now, actions: &mut Actions) {
+        let Some(forwarded) = self.pending.take_forward(id) else {
+            return;
+        };
+        Counters::add(&self.counters.forwards_failed);
+        self.engine.suspect(forwarded.to);
+        let Forwarded {
+            ticket,
+            write,
+            tried,
+            hops,
+            ..
+        } = forwarded;
+        self.route(ticket, write, tried, hops - 1, now, actions);
+    }
+
+    fn route(
+        &self,
+        ticket: Ticket,
+        write: HttpWrite,
+        mut tried: Vec<MemberId>,
+        hops: u8,
+        now: Now,
+        actions: &mut Actions,
+    ) {
+        let view = self.engine.view();
+        let me = self.engine.me();
+        let is_candidate = |id: &MemberId| *id == me || (!tried.contains(id) && self.engine.is_trusted(*id));
+        let to = view.ranked(write.service()).find(is_candidate);
+        let to = to.filter(|id| *id != me && hops < MAX_HOPS);
+        let Some(to) = to else {
+            return self.apply(ticket, write, now, actions);
+        };
+        if self.pending.is_full() {
+            Counters::add(&self.counters.writes_over_limit);
+            return answer(
+                ticket,
+                Err(NodeError::OverLimit("forwards in flight")),
+                None,
+                actions,
+            );
+        }
+        tried.push(to);
+        let hops = hops + 1;
+        let forward = Forward {
+            view: view.number(),
+            hops,
+            write: to_wire(&write),
+        };
+        let id = self.pending.add_forward(Forwarded {
+            ticket,
+            write,
+            to,
+            tried,
+            hops,
+        });
+        Counters::add(&self.counters.forwards_sent);
+        actions.push(Action::Forward { id, to, forward });
+    }
+
+    /// Applies a write here and answers when a second member has it, or after a short while.
+    fn apply(&self, ticket: Ticket, write: HttpWrite, now: Now, actions: &mut Actions) {
+        let mut effects = Effects::default();
+        let before = self.engine.log().head();
+        let (result, is_registration) = self.apply_write(write, now, &mut effects);
+        let seq = self.engine.log().head();
+        self.settle(effects, now, actions);
+        let accepted = Some(Accepted {
+            origin: self.engine.me(),
+            epoch: self.engine.epoch(),
+            seq,
+        });
+        let must_wait = is_registration && seq > before && self.has_replica();
+        if !must_wait || self.pending.is_full() {
+            return answer(ticket, result, accepted, actions);
+        }
+        let deadline = now.mono + self.config.replicate_wait;
+        self.pending.add_wait(
+            None,
+            seq,
+            deadline,
+            Answer {
+                ticket,
+                result,
+                accepted,
+            },
+        );
+        actions.wake();
+    }
+
+    fn apply_write(
+        &self,
+        write: HttpWrite,
+        now: Now,
+        effects: &mut Effects,
+    ) -> (Result<WriteDone, NodeError>, bool) {
+        let log = self.engine.log();
+        let changes = &mut effects.changes;
+        match write {
+            HttpWrite::Register { service, instance } => {
+                self.registry
+                    .register_beat_row(&service, instance, now, log, changes);
+                (Ok(WriteDone::Ok), true)
+            }
+            HttpWrite::Deregister {
+                service,
+                target: RowTarget { ip, port, cluster },
+            } => {
+                self.registry
+                    .deregister_beat_row(&service, &ip, port, cluster.as_deref(), now, log, changes);
+                (Ok(WriteDone::Ok), false)
+            }
+            HttpWrite::Update {
+                service,
+                target,
+                weight,
+                enabled,
+                metadata,
+            } => {
+                let RowTarget { ip, port, cluster } = target;
+                let value = Override {
+                    weight,
+                    enabled,
+                    metadata,
+                };
+                let cluster = cluster.as_deref();
+                let set = self
+                    .registry
+                    .set_override(&service, &ip, port, cluster, value, now, log, changes);
+                let result = match set {
+                    Ok(()) => Ok(WriteDone::Ok),
+                    Err(NoSuchRow::Service) => Err(NodeError::service_not_found(&service)),
+                    Err(NoSuchRow::Row) => Err(NodeError::InstanceNotFound),
+                };
+                (result, false)
+            }
+            HttpWrite::Beat {
+                service,
+                target: RowTarget { ip, port, cluster },
+                full,
+            } => {
+                let heard = Heard::Direct;
+                let known =
+                    self.registry
+                        .beat(&service, &ip, port, cluster.as_deref(), heard, now, log, changes);
+                match (known, full) {
+                    (Some(row), _) => (
+                        Ok(WriteDone::BeatKnown {
+                            interval: self.interval(&row),
+                        }),
+                        false,
+                    ),
+                    (None, Some(instance)) => {
+                        let interval = self.interval(&instance);
+                        self.registry
+                            .register_beat_row(&service, instance, now, log, changes);
+                        (Ok(WriteDone::BeatKnown { interval }), true)
+                    }
+                    (None, None) => (
+                        Ok(WriteDone::BeatUnknown {
+                            interval: self.config.beat_interval,
+                        }),
+                        false,
+                    ),
+                }
+            }
+        }
+    }
+
+    /// Answers a beat of a row that is known here, and tells the owner in its next batch.
+    fn beat_here(
+        &self,
+        service: &ServiceKey,
+        target: &RowTarget,
+        now: Now,
+        actions: &mut Actions,
+    ) -> Option<Millis> {
+        let RowTarget { ip, port, cluster } = target;
+        let mut effects = Effects::default();
+        let log = self.engine.log();
+        let changes = &mut effects.changes;
+        let row = self.registry.beat(
+            service,
+            ip,
+            *port,
+            cluster.as_deref(),
+            Heard::Direct,
+            now,
+            log,
+            changes,
+        );
+        self.settle(effects, now, actions);
+        let row = row?;
+        let owner = self.engine.view().owner(service);
+        if let Some(owner) = owner.filter(|id| *id != self.engine.me()) {
+            self.engine.relay_beat(owner, service, row.row_key(), now);
+            actions.wake();
+        }
+        Some(self.interval(&row))
+    }
+
+    fn interval(&self, row: &Instance) -> Millis {
+        let key = rollcall_core::model::instance::KEY_BEAT_INTERVAL;
+        match row.metadata.get(key) {
+            Some(_) => row.beat_times().interval,
+            None => self.config.beat_interval,
+        }
+    }
+
+    /// True when another member could have a copy soon.
+    fn has_replica(&self) -> bool {
+        self.engine
+            .members()
+            .iter()
+            .any(|m| m.is_serving() && m.misses == 0)
+    }
+
+    pub(crate) fn give(&self, answers: Vec<Answer>, actions: &mut Actions) {
+        for Answer {
+            ticket,
+            result,
+            accepted,
+        } in answers
+        {
+            actions.push(Action::Answer {
+                ticket,
+                result,
+                accepted,
+            });
+        }
+    }
+
+    /// The reply to a forwarded write with this result.
+    pub fn forward_reply(result: Result<WriteDone, NodeError>, accepted: Option<Accepted>) -> ForwardReply {
+        ForwardReply {
+            result: match result {
+                Ok(WriteDone::Ok) => Ok(WireDone::Ok),
+                Ok(WriteDone::BeatKnown { interval }) => Ok(WireDone::BeatKnown(interval.0)),
+                Ok(WriteDone::BeatUnknown { interval }) => Ok(WireDone::BeatUnknown(interval.0)),
+                Err(error) => Err(to_wire_error(&error)),
+            },
+            accepted: accepted.map(|a| (a.origin.0, a.epoch, a.seq)),
+        }
+    }
+}
+
+fn answer(
+    ticket: Ticket,
+    result: Result<WriteDone, NodeError>,
+    accepted: Option<Accepted>,
+    actions: &mut Actions,
+) {
+    actions.push(Action::Answer {
+        ticket,
+        result,
+        accepted,
+    });
+}
+
+// === to and from the wire ===
+
+fn to_wire(write: &HttpWrite) -> WireWrite {
+    let cluster = |target: &RowTarget| target.cluster.as_ref().map(|c| c.to_string());
+    match write {
+        HttpWrite::Register { service, instance } => WireWrite::Register {
+            service: service.into(),
+            instance: instance.into(),
+        },
+        HttpWrite::Deregister { service, target } => WireWrite::Deregister {
+            service: service.into(),
+            ip: target.ip.to_string(),
+            port: target.port,
+            cluster: cluster(target),
+        },
+        HttpWrite::Update {
+            service,
+            target,
+            weight,
+            enabled,
+            metadata,
+        } => {
+            let value = Override {
+                weight: *weight,
+                enabled: *enabled,
+                metadata: metadata.clone(),
+            };
+            WireWrite::Update {
+                service: service.into(),
+                ip: target.ip.to_string(),
+                port: target.port,
+                cluster: cluster(target),
+                value: (&value).into(),
+            }
+        }
+        HttpWrite::Beat {
+            service,
+            target,
+            full,
+        } => WireWrite::Beat {
+            service: service.into(),
+            ip: target.ip.to_string(),
+            port: target.port,
+            cluster: cluster(target),
+            full: full.as_ref().map(Into::into),
+        },
+    }
+}
+
+fn from_wire(write: WireWrite) -> HttpWrite {
+    let target = |ip: String, port, cluster: Option<String>| RowTarget {
+        ip: ip.into(),
+        port,
+        cluster: cluster.map(Into::into),
+    };
+    match write {
+        WireWrite::Register { service, instance } => HttpWrite::Register {
+            service: (&service).into(),
+            instance: instance.into(),
+        },
+        WireWrite::Deregister {
+            service,
+            ip,
+            port,
+            cluster,
+        } => HttpWrite::Deregister {
+            service: (&service).into(),
+            target: target(ip, port, cluster),
+        },
+        WireWrite::Update {
+            service,
+            ip,
+            port,
+            cluster,
+            value,
+        } => {
+            let Override {
+                weight,
+                enabled,
+                metadata,
+            } = value.into();
+            let target = target(ip, port, cluster);
+            HttpWrite::Update {
+                service: (&service).into(),
+                target,
+                weight,
+                enabled,
+                metadata,
+            }
+        }
+        WireWrite::Beat {
+            service,
+            ip,
+            port,
+            cluster,
+            full,
+        } => HttpWrite::Beat {
+            service: (&service).into(),
+            target: target(ip, port, cluster),
+            full: full.map(Into::into),
+        },
+    }
+}
+
+fn from_wire_done(done: WireDone) -> WriteDone {
+    match done {
+        WireDone::Ok => WriteDone::Ok,
+        WireDone::BeatKnown(ms) => WriteDone::BeatKnown { interval: Millis(ms) },
+        WireDone::BeatUnknown(ms) => WriteDone::BeatUnknown { interval: Millis(ms) },
+    }
+}
+
+fn to_wire_error(error: &NodeError) -> WireError {
+    match error {
+        NodeError::ServiceNotFound {
+            namespace,
+            group,
+            name,
+        } => WireError::ServiceNotFound((&ServiceKey::new(namespace, group, name)).into()),
+        NodeError::ClusterEmpty { cluster, service } => {
+            WireError::ClusterEmpty(cluster.clone(), service.clone())
+        }
+        NodeError::InstanceNotFound => WireError::InstanceNotFound,
+        NodeError::OverLimit(_) => WireError::OverLimit,
+        _ => WireError::NotReady,
+    }
+}
+
+fn from_wire_error(error: WireError) -> NodeError {
+    match error {
+        WireError::ServiceNotFound(service) => NodeError::service_not_found(&(&service).into()),
+        WireError::ClusterEmpty(cluster, service) => NodeError::ClusterEmpty { cluster, service },
+        WireError::InstanceNotFound => NodeError::InstanceNotFound,
+        WireError::OverLimit => NodeError::OverLimit("the owner"),
+        WireError::NotReady => NodeError::NotReady,
+    }
+}

@@ -1,0 +1,77 @@
+//! Why a node refuses a request. The shell's error table maps each to its HTTP status, code and gRPC result.
+
+use rollcall_core::model::limits::InstanceFault;
+use rollcall_core::{ServiceKey, Violation};
+
+/// A refused request.
+#[derive(Clone, PartialEq, Debug, thiserror::Error)]
+pub enum NodeError {
+    /// A rule of the parameter checker is broken.
+    #[error("{0}")]
+    Param(#[from] Violation),
+    /// A rule of the service layer is broken.
+    #[error("{0}")]
+    Instance(#[from] InstanceFault),
+    /// The connection is not, or no longer, set up. The code that makes official clients register again.
+    #[error("Connection is unregistered.")]
+    UnknownConnection,
+    /// The connection was set up for another module than naming.
+    #[error(
+        "errCode: -401, errMsg: Client [{0}] connection already disconnect, can't register ephemeral instance. "
+    )]
+    NotNaming(String),
+    /// The service of an update does not exist.
+    #[error(
+        "service not found, namespace: {namespace}, service: Service{{namespace='{namespace}', group='{group}', \
+         name='{name}', ephemeral=true, revision=0}}"
+    )]
+    ServiceNotFound {
+        /// Namespace asked for.
+        namespace: String,
+        /// Group asked for.
+        group: String,
+        /// Name asked for.
+        name: String,
+    },
+    /// The service has no instance in the cluster asked for.
+    #[error("no ips found for cluster {cluster} in service {service}")]
+    ClusterEmpty {
+        /// Cluster asked for.
+        cluster: String,
+        /// Grouped name of the service.
+        service: String,
+    },
+    /// The service has no such row.
+    #[error("no matched ip found!")]
+    InstanceNotFound,
+    /// This node is loading, leaving, or not yet part of its cluster.
+    #[error("server is STARTING now, please try again later!")]
+    NotReady,
+    /// A bounded queue is full.
+    #[error("the node has more to do than it can hold: {0}")]
+    OverLimit(&'static str),
+    /// Data of this kind needs the consensus store.
+    #[error("persistent instances are not available in this version, register with ephemeral=true")]
+    PersistentUnavailable,
+    /// A page cannot be cut as asked (`spec/validation.md` §10).
+    #[error("fromIndex(0) > toIndex({0})")]
+    Page(i64),
+}
+
+impl NodeError {
+    pub(crate) fn service_not_found(service: &ServiceKey) -> Self {
+        NodeError::ServiceNotFound {
+            namespace: service.namespace().to_owned(),
+            group: service.group().to_owned(),
+            name: service.name().to_owned(),
+        }
+    }
+
+    /// True when the same request may succeed later or at another member.
+    pub fn is_retryable(&self) -> bool {
+        matches!(
+            self,
+            NodeError::NotReady | NodeError::OverLimit(_) | NodeError::UnknownConnection
+        )
+    }
+}

@@ -1,0 +1,24 @@
+//! The whole node as a state machine: requests, frames and ticks in; answers and actions out.
+//!
+//! Composes the registry (`rollcall-core`) and the Distro engine (`rollcall-distro`) with connections, pushes and the
+//! dispatch of writes. No I/O, no runtime, no clock: `rollcall-server` is the shell around it, and the simulation in
+//! `tests/` runs whole clusters of it.
+
+pub mod action;
+pub mod config;
+mod connection;
+mod dispatch;
+pub mod error;
+pub mod metrics;
+pub mod node;
+mod pending;
+mod push;
+pub mod request;
+
+pub use action::{Accepted, Action, Actions, ForwardId, Push, Ticket};
+pub use config::NodeConfig;
+pub use error::NodeError;
+pub use metrics::{MetricKind, NodeMetrics};
+pub use node::{MemberStatus, Node, PublisherStatus, RowStatus, ServiceAnswer};
+pub use request::{ConnectionId, ConnectionInfo, HttpWrite, RowTarget, ServiceNames, WriteDone};
+pub use rollcall_distro::{Fault, Faults, LinkError, LinkId, MemberState, ProbeResult};

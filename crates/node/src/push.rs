@@ -1,0 +1,382 @@
+//! When a subscriber gets a service's list.
+//!
+//! A change of a quiet service is pushed at once; while changes keep coming they are merged for a window that grows
+//! with the size of the list and the number of subscribers. Per subscription at most one push is unacknowledged: what
+//! happens meanwhile is sent as one list when the acknowledgement is in. So nothing is queued but the newest list, and
+//! a subscriber that does not answer costs the others nothing.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use dashmap::DashMap;
+use foldhash::fast::FixedState;
+use parking_lot::Mutex;
+use rollcall_core::{Millis, Now, Registry, ServiceKey};
+use rollcall_distro::{Fault, Faults};
+use smol_str::SmolStr;
+
+use crate::action::{Action, Actions, Push};
+use crate::config::NodeConfig;
+use crate::metrics::Counters;
+use crate::request::ConnectionId;
+
+/// Between the answer to a first subscription and the push that follows it, so that the answer goes ahead.
+const FIRST_PUSH_AFTER: Millis = Millis(10);
+/// Shortest merge window: a service that changes all the time is pushed at most this often.
+const WINDOW_MIN: Millis = Millis(5);
+/// List bytes that may be pushed in a millisecond before the window grows: what one core serialises and sends.
+const BYTES_PER_MS: u64 = 200_000;
+/// Bytes of one instance in a list, roughly.
+const BYTES_PER_HOST: u64 = 350;
+/// Pause before a failed push is tried again; doubles up to [`RETRY_MAX`].
+const RETRY_FIRST: Millis = Millis(1_000);
+/// Longest pause before a failed push is tried again.
+const RETRY_MAX: Millis = Millis(30_000);
+
+/// How a push ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Outcome {
+    Acked,
+    Refused,
+    TimedOut,
+}
+
+#[derive(Debug)]
+struct Subscriber {
+    connection: ConnectionId,
+    clusters: Option<SmolStr>,
+    /// Version of the list it has or is being sent; `None` when the last push failed.
+    version: Option<u64>,
+    outstanding: Option<u64>,
+    /// It gets the list once more although its version may not have moved.
+    is_first_due: bool,
+    failures: u32,
+    not_before: Millis,
+}
+
+/// The subscribers of one service.
+#[derive(Debug, Default)]
+struct Topic {
+    subscribers: Vec<Subscriber>,
+    last_pushed: Option<Millis>,
+    window: Millis,
+    /// When it is due, if it is in the queue.
+    due: Option<(Millis, u64)>,
+}
+
+/// All subscriptions of a node's connections, and the queue of services to push.
+#[derive(Debug)]
+pub(crate) struct Pusher {
+    topics: DashMap<ServiceKey, Arc<Mutex<Topic>>, FixedState>,
+    queue: Mutex<BTreeMap<(Millis, u64), ServiceKey>>,
+    /// Deadlines of unacknowledged pushes, oldest first: all wait equally long.
+    timeouts: Mutex<VecDeque<(Millis, ConnectionId, u64)>>,
+    next_id: AtomicU64,
+    next_turn: AtomicU64,
+    timeout: Millis,
+    window_max: Millis,
+    delay: Option<Millis>,
+    faults: Faults,
+}
+
+impl Pusher {
+    pub(crate) fn new(config: &NodeConfig) -> Self {
+        Pusher {
+            topics: DashMap::with_hasher(FixedState::with_seed(config.seed)),
+            queue: Mutex::default(),
+            timeouts: Mutex::default(),
+            next_id: AtomicU64::new(1),
+            next_turn: AtomicU64::new(0),
+            timeout: config.push_timeout,
+            window_max: config.push_window_max,
+            delay: config.push_delay,
+            faults: config.faults,
+        }
+    }
+
+    /// An id for a message that a client answers: unique in this process.
+    pub(crate) fn next_request_id(&self) -> u64 {
+        self.next_id.fetch_add(1, Ordering::Relaxed)
+    }
+
+    pub(crate) fn n_subscriptions(&self) -> usize {
+        self.topics
+            .iter()
+            .map(|t| t.value().lock().subscribers.len())
+            .sum()
+    }
+
+    pub(crate) fn n_waiting(&self) -> usize {
+        self.queue.lock().len()
+    }
+
+    pub(crate) fn n_unacked(&self) -> usize {
+        self.timeouts.lock().len()
+    }
+
+    /// Adds a subscription, or keeps the one there is. The first of a connection to a service is followed by one push.
+    pub(crate) fn subscribe(
+        &self,
+        connection: ConnectionId,
+        service: &ServiceKey,
+        clusters: Option<SmolStr>,
+        now: Now,
+        actions: &mut Actions,
+    ) {
+        let topic = self.topics.entry(service.clone()).or_default().value().clone();
+        let mut topic = topic.lock();
+        let is_first = !topic.subscribers.iter().any(|s| s.connection == connection);
+        let is_known = topic
+            .subscribers
+            .iter()
+            .any(|s| s.connection == connection && s.clusters == clusters);
+        if is_known {
+            return;
+        }
+        topic.subscribers.push(Subscriber {
+            connection,
+            clusters,
+            version: None,
+            outstanding: None,
+            is_first_due: is_first,
+            failures: 0,
+            not_before: Millis(0),
+        });
+        if is_first {
+            self.schedule(service, &mut topic, now.mono + FIRST_PUSH_AFTER);
+            actions.wake();
+        }
+    }
+
+    /// Notes the version that the answer to a subscription carried.
+    pub(crate) fn answered(
+        &self,
+        connection: ConnectionId,
+        service: &ServiceKey,
+        clusters: Option<&SmolStr>,
+        version: u64,
+    ) {
+        if let Some(topic) = self.topic(service) {
+            for subscriber in &mut topic.lock().subscribers {
+                let is_it = subscriber.connection == connection && subscriber.clusters.as_ref() == clusters;
+                if is_it && subscriber.version.is_none() && subscriber.outstanding.is_none() {
+                    subscriber.version = Some(version);
+                }
+            }
+        }
+    }
+
+    /// Ends the subscription with this clusters text.
+    pub(crate) fn unsubscribe(
+        &self,
+        connection: ConnectionId,
+        service: &ServiceKey,
+        clusters: Option<&SmolStr>,
+    ) {
+        self.remove(service, |s| {
+            s.connection == connection && s.clusters.as_ref() == clusters
+        });
+    }
+
+    /// Ends every subscription of a connection to a service.
+    pub(crate) fn forget(&self, connection: ConnectionId, service: &ServiceKey) {
+        self.remove(service, |s| s.connection == connection);
+    }
+
+    fn remove(&self, service: &ServiceKey, is_it: impl Fn(&Subscriber) -> bool) {
+        if let Some(topic) = self.topic(service) {
+            topic.lock().subscribers.retain(|s| !is_it(s));
+        }
+        // A topic is only taken out while nobody can be adding to it: the entry's lock is held.
+        self.topics
+            .remove_if(service, |_, topic| topic.lock().subscribers.is_empty());
+    }
+
+    fn topic(&self, service: &ServiceKey) -> Option<Arc<Mutex<Topic>>> {
+        self.topics.get(service).map(|entry| entry.value().clone())
+    }
+
+    /// The list of a service changed.
+    pub(crate) fn changed(&self, service: &ServiceKey, now: Now, actions: &mut Actions) {
+        let Some(topic) = self.topic(service) else { return };
+        if self.faults.has(Fault::LostPush) {
+            return;
+        }
+        let mut topic = topic.lock();
+        let at = topic.next_slot(now.mono + self.delay.unwrap_or_default());
+        self.schedule(service, &mut topic, at);
+        actions.wake();
+    }
+
+    fn schedule(&self, service: &ServiceKey, topic: &mut Topic, at: Millis) {
+        if topic.due.is_some_and(|due| due.0 <= at) {
+            return;
+        }
+        let mut queue = self.queue.lock();
+        if let Some(later) = topic.due {
+            queue.remove(&later);
+        }
+        let due = (at, self.next_turn.fetch_add(1, Ordering::Relaxed));
+        queue.insert(due, service.clone());
+        topic.due = Some(due);
+    }
+
+    /// When the next push or time-out is due.
+    pub(crate) fn next_due(&self) -> Option<Millis> {
+        let push = self.queue.lock().keys().next().map(|due| due.0);
+        let timeout = self.timeouts.lock().front().map(|t| t.0);
+        match (push, timeout) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        }
+    }
+
+    /// Unacknowledged pushes whose time is over.
+    pub(crate) fn timed_out(&self, now: Millis) -> Vec<(ConnectionId, u64)> {
+        let mut timeouts = self.timeouts.lock();
+        let n_over = timeouts.iter().take_while(|t| t.0 <= now).count();
+        timeouts
+            .drain(..n_over)
+            .map(|(_, connection, id)| (connection, id))
+            .collect()
+    }
+
+    /// Pushes every service that is due. `sent` notes each push with its connection, or says that it is gone.
+    pub(crate) fn push_due(
+        &self,
+        registry: &Registry,
+        counters: &Counters,
+        now: Now,
+        actions: &mut Actions,
+        sent: &dyn Fn(ConnectionId, u64, &ServiceKey, &Option<SmolStr>) -> bool,
+    ) {
+        loop {
+            let service = {
+                let mut queue = self.queue.lock();
+                match queue.first_key_value() {
+                    Some((due, _)) if due.0 <= now.mono => queue.pop_first().map(|(_, service)| service),
+                    _ => None,
+                }
+            };
+            let Some(service) = service else { return };
+            if let Some(topic) = self.topic(&service) {
+                self.fan_out(
+                    &service,
+                    &mut topic.lock(),
+                    registry,
+                    counters,
+                    now,
+                    actions,
+                    sent,
+                );
+            }
+        }
+    }
+
+    #[allow(clippy::too_many_arguments)]
+    fn fan_out(
+        &self,
+        service: &ServiceKey,
+        topic: &mut Topic,
+        registry: &Registry,
+        counters: &Counters,
+        now: Now,
+        actions: &mut Actions,
+        sent: &dyn Fn(ConnectionId, u64, &ServiceKey, &Option<SmolStr>) -> bool,
+    ) {
+        topic.due = None;
+        let (view, last_ref_time) = registry.read(service, now.wall);
+        let version = view.version();
+        let mut n_sent = 0u64;
+        let mut retry_at: Option<Millis> = None;
+        for subscriber in &mut topic.subscribers {
+            let is_current = subscriber.version == Some(version) && !subscriber.is_first_due;
+            if subscriber.outstanding.is_some() || is_current {
+                continue;
+            }
+            if now.mono < subscriber.not_before {
+                retry_at = Some(retry_at.map_or(subscriber.not_before, |at| at.min(subscriber.not_before)));
+                continue;
+            }
+            let request_id = self.next_request_id();
+            let connection = subscriber.connection;
+            if !sent(connection, request_id, service, &subscriber.clusters) {
+                continue;
+            }
+            subscriber.outstanding = Some(request_id);
+            subscriber.version = Some(version);
+            subscriber.is_first_due = false;
+            self.timeouts
+                .lock()
+                .push_back((now.mono + self.timeout, connection, request_id));
+            let clusters = subscriber.clusters.clone();
+            let (service, view) = (service.clone(), view.clone());
+            actions.push(Action::Push(Push {
+                connection,
+                request_id,
+                service,
+                clusters,
+                view,
+                last_ref_time,
+            }));
+            Counters::add(&counters.pushes_sent);
+            n_sent += 1;
+        }
+        if n_sent > 0 {
+            let bytes = n_sent * (view.len() as u64 + 1) * BYTES_PER_HOST;
+            topic.window = Millis(bytes / BYTES_PER_MS).max(WINDOW_MIN).min(self.window_max);
+            topic.last_pushed = Some(now.mono);
+        }
+        if let Some(at) = retry_at {
+            self.schedule(service, topic, at);
+        }
+    }
+
+    /// A push ended: what has changed meanwhile, or failed, goes out in its turn.
+    #[allow(clippy::too_many_arguments)]
+    pub(crate) fn ended(
+        &self,
+        registry: &Registry,
+        connection: ConnectionId,
+        request_id: u64,
+        service: &ServiceKey,
+        clusters: &Option<SmolStr>,
+        outcome: Outcome,
+        now: Now,
+        actions: &mut Actions,
+    ) {
+        let Some(topic) = self.topic(service) else { return };
+        let mut topic = topic.lock();
+        let slot = topic.next_slot(now.mono);
+        let version = registry.service(service).map_or(0, |s| s.view().version());
+        let is_it = |s: &&mut Subscriber| {
+            s.connection == connection && s.clusters == *clusters && s.outstanding == Some(request_id)
+        };
+        let Some(subscriber) = topic.subscribers.iter_mut().find(is_it) else {
+            return;
+        };
+        subscriber.outstanding = None;
+        let at = if outcome == Outcome::Acked {
+            subscriber.failures = 0;
+            (subscriber.version != Some(version)).then_some(slot)
+        } else {
+            let pause = RETRY_FIRST.0 << subscriber.failures.min(10);
+            subscriber.failures += 1;
+            subscriber.version = None;
+            subscriber.not_before = now.mono + Millis(pause).min(RETRY_MAX);
+            Some(subscriber.not_before)
+        };
+        if let Some(at) = at {
+            self.schedule(service, &mut topic, at);
+            actions.wake();
+        }
+    }
+}
+
+impl Topic {
+    /// The first moment from `at` on at which this service may be pushed.
+    fn next_slot(&self, at: Millis) -> Millis {
+        self.last_pushed.map_or(at, |last| at.max(last + self.window))
+    }
+}
