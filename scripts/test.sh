@@ -54,7 +54,7 @@ run_check() { scripts/check; }
 run_unit() {
   local flags
   mapfile -t flags < <(test_flags crates/*/tests/*.rs crates/*/tests/*/main.rs)
-  cargo test --workspace --locked --lib --bins "${flags[@]}" -- --nocapture --test-threads 2 --format pretty
+  cargo test --workspace --locked --lib --bins "${flags[@]}" -- --show-output
   cargo test --workspace --locked --doc
 }
 
@@ -71,8 +71,8 @@ with_binary() {
 # The scenarios on real processes, but for those that have a layer of their own.
 run_cluster() {
   local files=() path flags
-  for path in cluster-tests/tests/*.rs; do
-    [ "$path" = cluster-tests/tests/clients.rs ] || files+=("$path")
+  for path in cluster-tests/tests/*.rs cluster-tests/tests/*/main.rs; do
+    case $path in */clients.rs | */golden/main.rs) ;; *) files+=("$path") ;; esac
   done
   mapfile -t flags < <(test_flags "${files[@]}")
   with_binary cargo test --workspace --locked "${flags[@]}" -- --test-threads 3
