@@ -1,0 +1,86 @@
+//! The client connections of this process: where to put what is to be sent to each.
+
+use std::sync::Arc;
+
+use dashmap::DashMap;
+use rollcall_node::request::ConnectionId;
+use tokio::sync::mpsc;
+
+use crate::grpc::outgoing::Outgoing;
+use crate::transport::Transport;
+
+/// All connections that are set up, by their identity at the node.
+#[derive(Default)]
+pub struct Connections(DashMap<ConnectionId, Handle, foldhash::fast::RandomState>);
+
+/// One connection: its transport and the queue of its stream.
+#[derive(Clone)]
+pub struct Handle {
+    /// The transport.
+    pub transport: Arc<Transport>,
+    /// The queue that its stream drains.
+    pub queue: mpsc::Sender<Outgoing>,
+}
+
+/// What became of a message.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Delivery {
+    /// It waits in the queue.
+    Queued,
+    /// The connection is gone, or its client has closed the stream.
+    NoStream,
+    /// The queue is full.
+    Full,
+}
+
+impl Connections {
+    /// Adds a connection, or gives it the queue of a newer stream.
+    pub fn insert(&self, id: ConnectionId, handle: Handle) {
+        self.0.insert(id, handle);
+    }
+
+    /// Takes a connection out.
+    pub fn remove(&self, id: ConnectionId) -> Option<Handle> {
+        self.0.remove(&id).map(|(_, handle)| handle)
+    }
+
+    /// Puts a message into a connection's queue, never waiting.
+    pub fn send(&self, id: ConnectionId, message: Outgoing) -> Delivery {
+        let Some(handle) = self.0.get(&id) else {
+            return Delivery::NoStream;
+        };
+        match handle.queue.try_send(message) {
+            Ok(()) => Delivery::Queued,
+            Err(mpsc::error::TrySendError::Closed(_)) => Delivery::NoStream,
+            Err(mpsc::error::TrySendError::Full(_)) => Delivery::Full,
+        }
+    }
+
+    /// True when the stream of the connection is open.
+    pub fn has_stream(&self, id: ConnectionId) -> bool {
+        self.0.get(&id).is_some_and(|handle| !handle.queue.is_closed())
+    }
+
+    /// The identities of all connections, in no order.
+    pub fn ids(&self) -> Vec<ConnectionId> {
+        self.0.iter().map(|entry| *entry.key()).collect()
+    }
+
+    /// The number of connections.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// True when there is none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl Handle {
+    /// Closes the stream and the transport.
+    pub fn close(&self) {
+        let _ = self.queue.try_send(Outgoing::End); // A full queue ends with the transport.
+        self.transport.close();
+    }
+}

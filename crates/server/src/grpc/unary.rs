@@ -1,0 +1,102 @@
+//! Calls with one answer: finds out who asks and for what, and hands over to the handler.
+//!
+//! Order of the checks, as recorded: ready, port of members, known type, connection set up, readable body.
+
+use std::sync::Arc;
+
+use rollcall_node::error::NodeError;
+use tonic::{Response, Status};
+
+use crate::error::GrpcFailure;
+use crate::executor::Executor;
+use crate::grpc::handler::{
+    Context, batch_instance, health_check, instance, persistent_instance, server_check, service_list,
+    service_query, subscribe,
+};
+use crate::grpc::payload::{self, Call, envelope};
+use crate::pb::{Payload, request_server};
+use crate::transport::{Established, Transport};
+
+/// Serves unary calls.
+#[derive(Clone)]
+pub struct Unary {
+    exec: Executor,
+    metadata_limit: usize,
+}
+
+impl Unary {
+    /// A service over the node behind `exec`.
+    pub fn new(exec: Executor, metadata_limit: usize) -> Self {
+        Unary { exec, metadata_limit }
+    }
+
+    async fn answer(
+        &self,
+        transport: &Transport,
+        call: Call,
+        payload: &Payload,
+    ) -> Result<Payload, GrpcFailure> {
+        let node = self.exec.node();
+        // A node that leaves sends newcomers away, and goes on to serve the clients that it still has.
+        if !node.is_ready() && !(node.is_leaving() && transport.established().is_some()) {
+            return Err(NodeError::NotReady.into());
+        }
+        match call {
+            Call::Cluster => return Err(GrpcFailure::forbidden(payload::type_name(payload))),
+            Call::Unknown => return Err(GrpcFailure::no_handler()),
+            Call::ServerCheck => {
+                return Ok(envelope(
+                    call.answer_type(),
+                    String::new(),
+                    server_check::answer(transport),
+                ));
+            }
+            _ => {}
+        }
+        let connection = transport
+            .wait_established()
+            .await
+            .ok_or_else(GrpcFailure::unregistered)?;
+        self.exec.node().touch(connection.id, self.exec.now())?;
+        let body = self.dispatch(connection, call, payload::body(payload))?;
+        Ok(envelope(call.answer_type(), String::new(), body))
+    }
+
+    fn dispatch(&self, connection: Established, call: Call, body: &[u8]) -> super::handler::Answer {
+        let context = Context {
+            exec: &self.exec,
+            connection,
+            metadata_limit: self.metadata_limit,
+        };
+        match call {
+            Call::Instance => instance::handle(&context, body),
+            Call::ServiceQuery => service_query::handle(&context, body),
+            Call::Subscribe => subscribe::handle(&context, body),
+            Call::HealthCheck => health_check::handle(body),
+            Call::BatchInstance => batch_instance::handle(&context, body),
+            Call::ServiceList => service_list::handle(&context, body),
+            Call::PersistentInstance => persistent_instance::handle(&context, body),
+            Call::ServerCheck | Call::Cluster | Call::Unknown => Err(GrpcFailure::no_handler()),
+        }
+    }
+}
+
+#[tonic::async_trait]
+impl request_server::Request for Unary {
+    async fn request(&self, request: tonic::Request<Payload>) -> Result<Response<Payload>, Status> {
+        let Some(transport) = request.extensions().get::<Arc<Transport>>().cloned() else {
+            return Err(Status::internal("the connection of the call is not known"));
+        };
+        let payload = request.into_inner();
+        let call = Call::of(payload::type_name(&payload));
+        self.exec.metrics().grpc_requests.increment();
+        let answer = self
+            .answer(&transport, call, &payload)
+            .await
+            .unwrap_or_else(|failure| {
+                self.exec.metrics().grpc_failures.increment();
+                payload::failure(call, &failure)
+            });
+        Ok(Response::new(answer))
+    }
+}
