@@ -1,0 +1,118 @@
+//! Paths that only Rollcall has: what this node knows, for operators and tests.
+
+use crate::error::HttpFailure;
+use crate::http::params::Checked;
+use crate::http::reply::Reply;
+use crate::http::router::HttpApp;
+use crate::json;
+use crate::service_info;
+
+/// `/rollcall/state`: this node, its members and what each origin's rows amount to.
+pub fn state(app: &HttpApp) -> Reply {
+    let node = app.exec().node();
+    let members = node.members();
+    let this = members.iter().find(|member| member.is_self);
+    let metrics = node.metrics();
+    let mut out = b"{\"address\":".to_vec();
+    json::string(
+        &mut out,
+        this.map(|member| member.address.as_str()).unwrap_or_default(),
+    );
+    out.extend_from_slice(b",\"ready\":");
+    json::boolean(&mut out, node.is_ready());
+    out.extend_from_slice(b",\"epoch\":");
+    json::unsigned(&mut out, this.map_or(0, |member| member.epoch));
+    out.extend_from_slice(b",\"members\":[");
+    for (at, member) in members.iter().enumerate() {
+        if at > 0 {
+            out.push(b',');
+        }
+        out.extend_from_slice(b"{\"address\":");
+        json::string(&mut out, &member.address);
+        out.extend_from_slice(b",\"state\":");
+        json::string(&mut out, &member.state.to_string());
+        out.extend_from_slice(b",\"ready\":");
+        json::boolean(&mut out, member.ready);
+        out.extend_from_slice(b",\"epoch\":");
+        json::unsigned(&mut out, member.epoch);
+        out.extend_from_slice(b",\"self\":");
+        json::boolean(&mut out, member.is_self);
+        out.push(b'}');
+    }
+    out.extend_from_slice(b"],\"digests\":[");
+    for (at, (member, root)) in node.digests().iter().enumerate() {
+        if at > 0 {
+            out.push(b',');
+        }
+        out.push(b'[');
+        json::string(&mut out, member);
+        out.extend_from_slice(format!(",\"{root:016x}\"]").as_bytes());
+    }
+    out.extend_from_slice(b"]");
+    for (name, metric) in [
+        ("connections", "rollcall_connections"),
+        ("services", "rollcall_services"),
+        ("instances", "rollcall_instances"),
+    ] {
+        out.push(b',');
+        json::string(&mut out, name);
+        out.push(b':');
+        json::unsigned(&mut out, metrics.get(metric).unwrap_or_default());
+    }
+    out.push(b'}');
+    Reply::json(out)
+}
+
+/// `/rollcall/rows`: the rows of a service with all their publishers.
+pub fn rows(app: &HttpApp, checked: &Checked) -> Result<Reply, HttpFailure> {
+    let rows = app.exec().node().rows(checked.require_service()?);
+    let mut out = vec![b'['];
+    for (at, row) in rows.iter().enumerate() {
+        if at > 0 {
+            out.push(b',');
+        }
+        out.extend_from_slice(b"{\"ip\":");
+        json::string(&mut out, &row.row.ip);
+        out.extend_from_slice(b",\"port\":");
+        json::unsigned(&mut out, u64::from(row.row.port));
+        out.extend_from_slice(b",\"cluster\":");
+        json::string(&mut out, &row.row.cluster);
+        out.extend_from_slice(b",\"publishers\":[");
+        for (at, publisher) in row.publishers.iter().enumerate() {
+            if at > 0 {
+                out.push(b',');
+            }
+            out.extend_from_slice(b"{\"kind\":");
+            json::string(&mut out, publisher.kind);
+            out.extend_from_slice(b",\"member\":");
+            json::string(&mut out, &publisher.member);
+            out.extend_from_slice(b",\"orphan\":");
+            json::boolean(&mut out, publisher.is_orphan);
+            out.extend_from_slice(b",\"stamp\":");
+            json::unsigned(&mut out, publisher.stamp);
+            out.push(b'}');
+        }
+        out.extend_from_slice(b"],\"healthy\":");
+        json::boolean(&mut out, row.instance.healthy);
+        out.extend_from_slice(b",\"enabled\":");
+        json::boolean(&mut out, row.instance.enabled);
+        out.extend_from_slice(b",\"weight\":");
+        json::double(&mut out, row.instance.weight);
+        out.extend_from_slice(b",\"metadata\":");
+        service_info::metadata(&mut out, &row.instance.metadata);
+        out.push(b'}');
+    }
+    out.push(b']');
+    Ok(Reply::json(out))
+}
+
+/// `/rollcall/owner`: the member that accepts HTTP writes of a service now.
+pub fn owner(app: &HttpApp, checked: &Checked) -> Result<Reply, HttpFailure> {
+    let mut out = b"{\"owner\":".to_vec();
+    match app.exec().node().owner(checked.require_service()?) {
+        Some(owner) => json::string(&mut out, &owner),
+        None => out.extend_from_slice(b"null"),
+    }
+    out.push(b'}');
+    Ok(Reply::json(out))
+}

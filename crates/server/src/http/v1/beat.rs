@@ -1,0 +1,154 @@
+//! `/v1/ns/instance/beat`: the sign of life of 1.x clients.
+
+use http::StatusCode;
+use rollcall_core::model::service_key::DEFAULT_CLUSTER;
+use rollcall_core::{Instance, limits};
+use rollcall_node::error::NodeError;
+use rollcall_node::request::{HttpWrite, RowTarget, WriteDone};
+use smol_str::SmolStr;
+
+use crate::error::HttpFailure;
+use crate::grpc::lenient::{Double, Int, Pairs, Text, object};
+use crate::http::params::{Checked, Params};
+use crate::http::reply::Reply;
+use crate::http::router::HttpApp;
+use crate::json;
+
+object! {
+    /// The JSON of a full beat. A weight that is missing is 0, as for the servers this comes from.
+    BeatInfo<'a> {
+        /// Address.
+        ip ("ip"): Text<'a> = Text(None),
+        /// Port.
+        port ("port"): Int = Int(0),
+        /// Cluster; counts before that of the parameters.
+        cluster ("cluster"): Text<'a> = Text(None),
+        /// Weight.
+        weight ("weight"): Double = Double(0.0),
+        /// Text pairs.
+        metadata ("metadata"): Pairs = Pairs::default(),
+    }
+}
+
+/// PUT: renews a row; a full beat of an unknown row registers it, a light one is told so by its code.
+pub async fn beat(app: &HttpApp, params: &Params, checked: Checked) -> Result<Reply, HttpFailure> {
+    let service = checked.require_service()?.clone();
+    let (target, full) = match params.get("beat") {
+        None => (light(params, &checked), None),
+        Some(json) => {
+            let (target, instance) = full(app, params, &checked, json)?;
+            (target, Some(instance))
+        }
+    };
+    Ok(answer(
+        app.write(HttpWrite::Beat {
+            service,
+            target,
+            full,
+        })
+        .await?,
+    ))
+}
+
+fn light(params: &Params, checked: &Checked) -> RowTarget {
+    RowTarget {
+        ip: SmolStr::new(params.get("ip").unwrap_or_default()),
+        port: checked.port.unwrap_or_default(),
+        cluster: params.get("clusterName").map(SmolStr::new),
+    }
+}
+
+fn full(
+    app: &HttpApp,
+    params: &Params,
+    checked: &Checked,
+    json: &str,
+) -> Result<(RowTarget, Instance), HttpFailure> {
+    let info: BeatInfo<'_> = serde_json::from_str(json).map_err(|error| {
+        HttpFailure::text(
+            StatusCode::BAD_REQUEST,
+            format!("the beat cannot be read: {error}"),
+        )
+    })?;
+    let mut target = light(params, checked);
+    let (ip, cluster) = (info.ip.as_str().trim(), info.cluster.as_str().trim());
+    limits::check_cluster(cluster)?;
+    limits::check_ip(ip)?;
+    let port = limits::check_port(i64::from(info.port.0))?;
+    if !ip.is_empty() {
+        target.ip = SmolStr::new(ip);
+        target.port = port;
+    }
+    if !cluster.is_empty() {
+        target.cluster = Some(SmolStr::new(cluster));
+    }
+    if target.ip.is_empty() {
+        return Err(HttpFailure::missing("ip")); // A row without an address helps nobody.
+    }
+    let metadata = info.metadata.into_metadata();
+    limits::check_metadata(&metadata, app.metadata_limit())?;
+    limits::check_weight(info.weight.0).map_err(NodeError::from)?;
+    let instance = Instance {
+        ip: target.ip.clone(),
+        port: target.port,
+        cluster: target
+            .cluster
+            .clone()
+            .unwrap_or(SmolStr::new_static(DEFAULT_CLUSTER)),
+        weight: info.weight.0,
+        enabled: true,
+        healthy: true,
+        metadata,
+        instance_id: None,
+    };
+    limits::check_instance(&instance).map_err(NodeError::from)?;
+    Ok((target, instance))
+}
+
+fn answer(done: WriteDone) -> Reply {
+    let (interval, code) = match done {
+        WriteDone::BeatKnown { interval } => (interval, "10200"),
+        WriteDone::BeatUnknown { interval } => (interval, "20404"),
+        WriteDone::Ok => return Reply::OK, // Not an answer to a beat.
+    };
+    let mut out = b"{\"clientBeatInterval\":".to_vec();
+    json::unsigned(&mut out, interval.0);
+    out.extend_from_slice(b",\"code\":");
+    out.extend_from_slice(code.as_bytes());
+    out.extend_from_slice(b",\"lightBeatEnabled\":true}");
+    Reply::json(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use rollcall_core::Millis;
+
+    use super::*;
+
+    fn text(reply: Reply) -> String {
+        match reply {
+            Reply::Json(json) => String::from_utf8_lossy(&json).into_owned(),
+            other => format!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn the_code_says_whether_the_row_is_known() {
+        let interval = Millis(5000);
+        assert_eq!(
+            text(answer(WriteDone::BeatKnown { interval })),
+            r#"{"clientBeatInterval":5000,"code":10200,"lightBeatEnabled":true}"#
+        );
+        assert!(text(answer(WriteDone::BeatUnknown { interval })).contains("20404"));
+    }
+
+    #[test]
+    fn a_beat_skips_what_it_does_not_know() {
+        let info: BeatInfo<'_> =
+            serde_json::from_str(r#"{"ip":"1.1.1.1","port":"80","zzz":1,"period":5000}"#).unwrap_or_default();
+        assert_eq!(
+            (info.ip.as_str(), info.port.0, info.weight.0),
+            ("1.1.1.1", 80, 0.0)
+        );
+    }
+}
