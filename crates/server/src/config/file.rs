@@ -1,0 +1,91 @@
+//! Settings from a TOML file: one key a line, no tables.
+
+use toml::{Table, Value};
+
+use super::ConfigError;
+use super::keys::Setting;
+
+/// Reads the file at `path`.
+///
+/// # Errors
+/// The file cannot be read, is no TOML, or holds something that is no simple value.
+pub fn read(path: &str) -> Result<Vec<Setting>, ConfigError> {
+    let text = std::fs::read_to_string(path)
+        .map_err(|error| ConfigError::new("config", path, format!("cannot read the file: {error}")))?;
+    parse(&text, path)
+}
+
+fn parse(text: &str, path: &str) -> Result<Vec<Setting>, ConfigError> {
+    let source_name = format!("file {path}");
+    let table: Table = text
+        .trim_start_matches('\u{feff}')
+        .parse()
+        .map_err(|error: toml::de::Error| ConfigError::new("config", &source_name, error.to_string()))?;
+    let setting = |(key, value): (String, Value)| match plain(&value) {
+        Some(text) => Ok(Setting {
+            key,
+            text,
+            source_name: source_name.clone(),
+        }),
+        None => Err(ConfigError::new(
+            key,
+            &source_name,
+            "want a text, a number, or a list of texts",
+        )),
+    };
+    table.into_iter().map(setting).collect()
+}
+
+fn plain(value: &Value) -> Option<String> {
+    match value {
+        Value::String(text) => Some(text.clone()),
+        Value::Integer(number) => Some(number.to_string()),
+        Value::Boolean(value) => Some(value.to_string()),
+        Value::Array(values) => values
+            .iter()
+            .map(plain)
+            .collect::<Option<Vec<_>>>()
+            .map(|texts| texts.join(",")),
+        Value::Float(_) | Value::Datetime(_) | Value::Table(_) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_texts_and_lists_are_read() {
+        let settings = parse(
+            "port = 8850\nmembers = [\"a:1\", \"b:2\"]\ngate_limit = \"5s\"\n",
+            "f",
+        )
+        .unwrap_or_default();
+        let texts: Vec<_> = settings
+            .iter()
+            .map(|s| (s.key.as_str(), s.text.as_str()))
+            .collect();
+        assert_eq!(
+            texts,
+            [("gate_limit", "5s"), ("members", "a:1,b:2"), ("port", "8850")]
+        );
+    }
+
+    #[test]
+    fn errors_name_the_file_and_the_key() {
+        let error = |text: &str| {
+            parse(text, "f.toml")
+                .err()
+                .map(|error| error.to_string())
+                .unwrap_or_default()
+        };
+        assert!(error("port = ").starts_with("config (file f.toml): "));
+        assert_eq!(
+            error("[port]\na = 1"),
+            "port (file f.toml): want a text, a number, or a list of texts"
+        );
+        assert!(
+            read("/nowhere/f.toml").is_err_and(|error| error.to_string().contains("cannot read the file"))
+        );
+    }
+}

@@ -1,0 +1,287 @@
+//! Every key: its name, unit, default, meaning, and how its text is read.
+
+use std::net::IpAddr;
+
+use rollcall_core::Millis;
+
+use super::values::{list, number, positive_time, size, time};
+use super::{ConfigError, LogFormat};
+
+/// One key with its text, as one source gave it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Setting {
+    /// Name of the key.
+    pub key: String,
+    /// Its text.
+    pub text: String,
+    /// Where it was given, for messages.
+    pub source_name: String,
+}
+
+/// One key.
+pub struct Key {
+    /// Name in the file; `ROLLCALL_` and capitals in the environment, `--` and dashes as a flag.
+    pub name: &'static str,
+    /// Unit or form of the value.
+    pub unit: &'static str,
+    /// Default, in words where it follows from others.
+    pub default: &'static str,
+    /// What it is for.
+    pub help: &'static str,
+    set: fn(&mut Draft, &str) -> Result<(), String>,
+}
+
+impl Key {
+    /// The key with this name.
+    pub fn named(name: &str) -> Option<&'static Key> {
+        KEYS.iter().find(|key| key.name == name)
+    }
+
+    /// Its flag, without the leading dashes.
+    pub fn flag(&self) -> String {
+        self.name.replace('_', "-")
+    }
+
+    /// Its environment variable.
+    pub fn variable(&self) -> String {
+        format!("{}{}", super::environment::PREFIX, self.name.to_uppercase())
+    }
+}
+
+macro_rules! draft {
+    ($($field:ident: $kind:ty,)*) => {
+        /// Values that were given, before they are checked against each other. `None`: not given.
+        #[derive(Clone, Debug, Default)]
+        #[allow(missing_docs)] // Each is described by its key.
+        pub struct Draft {
+            $(pub $field: Option<$kind>,)*
+            /// Where each key was given.
+            pub sources: Vec<(&'static str, String)>,
+        }
+    };
+}
+
+draft! {
+    bind: IpAddr,
+    port: u16,
+    grpc_port: u16,
+    peer_port: u16,
+    advertise: String,
+    members: Vec<String>,
+    member_file: String,
+    peer_addresses: Vec<String>,
+    cluster_name: String,
+    cluster_secret: String,
+    context_path: String,
+    log_level: String,
+    log_format: LogFormat,
+    message_limit: usize,
+    queue_length: usize,
+    drain_time: Millis,
+    worker_threads: usize,
+    detect_after: Millis,
+    drop_after: Millis,
+    push_timeout: Millis,
+    push_window_max: Millis,
+    push_delay: Millis,
+    gate_limit: Millis,
+    orphan_gone: Millis,
+    orphan_unreachable: Millis,
+    probe_interval: Millis,
+    probe_timeout: Millis,
+    probe_misses: u32,
+    verify_interval: Millis,
+    log_capacity: usize,
+    tombstone_life: Millis,
+    replicate_wait: Millis,
+    empty_service_life: Millis,
+    override_life: Millis,
+    metadata_limit: usize,
+    beat_interval: Millis,
+    answer_budget: usize,
+}
+
+impl Draft {
+    /// Takes over one setting.
+    ///
+    /// # Errors
+    /// The key is unknown, or its text breaks its rule.
+    pub fn set(&mut self, setting: &Setting) -> Result<(), ConfigError> {
+        let error = |rule: String| ConfigError::new(&setting.key, &setting.source_name, rule);
+        let key = Key::named(&setting.key).ok_or_else(|| error("there is no such key".into()))?;
+        (key.set)(self, setting.text.trim()).map_err(error)?;
+        self.sources.retain(|(name, _)| *name != key.name);
+        self.sources.push((key.name, setting.source_name.clone()));
+        Ok(())
+    }
+
+    /// Where `key` was given, for messages.
+    pub fn source(&self, key: &str) -> String {
+        let given = self.sources.iter().find(|(name, _)| *name == key);
+        given.map_or_else(|| "default".to_owned(), |(_, source)| source.clone())
+    }
+}
+
+fn port(text: &str) -> Result<u16, String> {
+    number(text, 1, 65_535).map(|port| port as u16)
+}
+
+macro_rules! keys {
+    ($($field:ident, $unit:literal, $default:literal, $help:literal, $read:expr;)*) => {
+        /// All keys, in the order of the documentation.
+        pub const KEYS: &[Key] = &[$(Key {
+            name: stringify!($field),
+            unit: $unit,
+            default: $default,
+            help: $help,
+            set: |draft, text| {
+                draft.$field = Some($read(text)?);
+                Ok(())
+            },
+        },)*];
+    };
+}
+
+keys! {
+    bind, "IP address", "127.0.0.1", "address that all ports are bound to",
+        |text: &str| text.parse().map_err(|_| format!("{text:?} is no IP address"));
+    port, "port", "8848", "main port: HTTP, and gRPC as well", port;
+    grpc_port, "port", "port + 1000", "port for gRPC of clients; SDKs expect it at this distance", port;
+    peer_port, "port", "port + 1001",
+        "port for the other members; all members must have it at the same distance from their main port", port;
+    advertise, "host:port", "bind:port", "address under which the other members and clients reach this node",
+        |text: &str| Ok::<_, String>(text.to_owned());
+    members, "list of host:port", "none", "all members, this one included; without a port, the main port of this node",
+        |text: &str| Ok::<_, String>(list(text));
+    member_file, "path", "none", "file with the members instead of `members`, in the form of `cluster.conf`",
+        |text: &str| Ok::<_, String>(text.to_owned());
+    peer_addresses, "list of member=host:port", "none",
+        "peer ports that are not where `peer_port` says, for relays between members",
+        |text: &str| Ok::<_, String>(list(text));
+    cluster_name, "text", "rollcall", "name that all members share",
+        |text: &str| if text.is_empty() { Err("must not be empty".to_owned()) } else { Ok(text.to_owned()) };
+    cluster_secret, "text", "none",
+        "secret that all members share; required with several members unless `bind` is a loopback address",
+        |text: &str| Ok::<_, String>(text.to_owned());
+    context_path, "path", "/nacos", "path before all paths of the protocol; `/` for none", context_path;
+    log_level, "filter", "info", "error, warn, info, debug or trace, also by module as in `info,rollcall_server=debug`",
+        |text: &str| Ok::<_, String>(text.to_owned());
+    log_format, "text or json", "text", "form of the log, which goes to standard error",
+        |text: &str| match text {
+            "text" => Ok(LogFormat::Text),
+            "json" => Ok(LogFormat::Json),
+            _ => Err(format!("{text:?} is neither text nor json")),
+        };
+    message_limit, "size", "10MiB", "largest gRPC message and largest HTTP body from clients",
+        |text: &str| size(text).and_then(|size| if size >= 1024 { Ok(size) } else { Err("must be at least 1KiB".to_owned()) });
+    queue_length, "messages", "4096", "messages that may wait for one connection before it is closed",
+        |text: &str| number(text, 16, 1 << 20).map(|n| n as usize);
+    drain_time, "time", "3s", "time over which clients are sent to other members before the process ends", time;
+    worker_threads, "threads", "number of cores", "threads that run tasks",
+        |text: &str| number(text, 1, 1024).map(|n| n as usize);
+    detect_after, "time", "10s", "silence of a gRPC client after which it is asked whether it lives", positive_time;
+    drop_after, "time", "14s", "silence of a gRPC client after which its connection is closed; above `detect_after`",
+        positive_time;
+    push_timeout, "time", "5s", "wait for the acknowledgement of a push before it is sent again", positive_time;
+    push_window_max, "time", "500ms", "longest time that changes of a busy service are merged before they are pushed",
+        positive_time;
+    push_delay, "time", "adaptive", "fixed time that changes are merged, instead of one that grows with the load", time;
+    gate_limit, "time", "20s", "longest wait for the data of all live members before the node is ready", positive_time;
+    orphan_gone, "time", "15s", "how long instances stay whose member is gone", positive_time;
+    orphan_unreachable, "time", "30s", "how long instances stay whose member is unreachable", positive_time;
+    probe_interval, "time", "1s", "time between two probes of each member", positive_time;
+    probe_timeout, "time", "900ms", "wait for the answer to a probe; below `probe_interval`", positive_time;
+    probe_misses, "probes", "3", "unanswered probes in a row after which a member is dead",
+        |text: &str| number(text, 1, 1000).map(|n| n as u32);
+    verify_interval, "time", "1s", "time between two digests to each member", positive_time;
+    log_capacity, "operations", "65536", "operations kept for members that fall behind; beyond that digests repair",
+        |text: &str| number(text, 16, 1 << 26).map(|n| n as usize);
+    tombstone_life, "time", "2m", "how long the removal of an HTTP instance is remembered", positive_time;
+    replicate_wait, "time", "20ms", "longest wait of an HTTP write for a second member", time;
+    empty_service_life, "time", "60s", "how long a service without instances stays listed", positive_time;
+    override_life, "time", "24h", "how long operator settings outlive the instance that they are for", positive_time;
+    metadata_limit, "UTF-16 units", "1024", "largest sum of the lengths of an instance's metadata",
+        |text: &str| number(text, 0, 1 << 24).map(|n| n as usize);
+    beat_interval, "time", "5s", "time between two beats, told to HTTP clients whose metadata does not say otherwise",
+        positive_time;
+    answer_budget, "size", "64MiB", "encoded answers kept beside the data, so that a list is encoded once per change", size;
+}
+
+fn context_path(text: &str) -> Result<String, String> {
+    let path = text.trim_end_matches('/');
+    let is_good =
+        path.is_empty() || (path.starts_with('/') && !path.contains("//") && !path.contains(['?', '#', ' ']));
+    if is_good {
+        Ok(path.to_owned())
+    } else {
+        Err(format!("{text:?} is no path, want one such as /nacos"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn set(key: &str, text: &str) -> Result<Draft, ConfigError> {
+        let mut draft = Draft::default();
+        let setting = Setting {
+            key: key.into(),
+            text: text.into(),
+            source_name: "test".into(),
+        };
+        draft.set(&setting).map(|()| draft)
+    }
+
+    #[test]
+    fn every_key_is_documented_with_its_unit_and_default() {
+        let text = include_str!("../../../../docs/configuration.md");
+        for key in KEYS {
+            let row = format!("| `{}` | {} | {} |", key.name, key.unit, key.default);
+            assert!(text.contains(&row), "docs/configuration.md lacks {row}");
+        }
+        let rows = text.lines().filter(|line| line.starts_with("| `")).count();
+        assert_eq!(
+            rows,
+            KEYS.len(),
+            "docs/configuration.md has a row for a key that does not exist"
+        );
+    }
+
+    #[test]
+    fn a_wrong_value_names_key_source_and_rule() {
+        for (key, text, rule) in [
+            ("port", "0", "0 is not from 1 to 65535"),
+            ("port", "http", "\"http\" is no whole number from 1 to 65535"),
+            ("bind", "localhost", "\"localhost\" is no IP address"),
+            ("log_format", "xml", "\"xml\" is neither text nor json"),
+            ("gate_limit", "0s", "must be above 0"),
+            (
+                "context_path",
+                "nacos",
+                "\"nacos\" is no path, want one such as /nacos",
+            ),
+            ("colour", "red", "there is no such key"),
+        ] {
+            let error = set(key, text).err().map(|error| error.to_string());
+            assert_eq!(error, Some(format!("{key} (test): {rule}")));
+        }
+    }
+
+    #[test]
+    fn defaults_that_are_values_pass_their_own_rule() {
+        let words = ["none", "adaptive", "bind:port", "number of cores"];
+        for key in KEYS
+            .iter()
+            .filter(|key| !words.contains(&key.default) && !key.default.contains('+'))
+        {
+            assert!(set(key.name, key.default).is_ok(), "{}", key.name);
+        }
+        assert_eq!(
+            set("context_path", "/")
+                .ok()
+                .and_then(|d| d.context_path)
+                .as_deref(),
+            Some("")
+        );
+    }
+}

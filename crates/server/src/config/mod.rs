@@ -1,0 +1,120 @@
+//! Settings: defaults, then one TOML file, then the environment, then flags; the later one wins.
+//!
+//! Every source yields texts for the keys of [`keys::KEYS`], so each key is read, checked and documented once.
+//! [`validate`] turns the texts' values into a [`Config`] in which everything fits together.
+
+pub mod cli;
+pub mod environment;
+pub mod file;
+pub mod keys;
+pub mod member_file;
+pub mod validate;
+pub mod values;
+
+use std::collections::HashMap;
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use rollcall_node::config::NodeConfig;
+use smol_str::SmolStr;
+
+use self::keys::Draft;
+
+/// Settings of a process, checked.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Address that all ports are bound to.
+    pub bind: IpAddr,
+    /// Main port: HTTP, and gRPC as well.
+    pub port: u16,
+    /// Port for gRPC of clients.
+    pub grpc_port: u16,
+    /// Port for members.
+    pub peer_port: u16,
+    /// Peer addresses of members that are not at the usual distance from their main port.
+    pub peer_addresses: HashMap<SmolStr, SmolStr>,
+    /// Secret that all members share; empty for none.
+    pub cluster_secret: String,
+    /// Path before all paths of the protocol.
+    pub context_path: String,
+    /// What is logged.
+    pub log_level: String,
+    /// How it is logged.
+    pub log_format: LogFormat,
+    /// Largest message or body, in bytes.
+    pub message_limit: usize,
+    /// Messages waiting for one connection.
+    pub queue_length: usize,
+    /// Time over which clients are sent away at the end.
+    pub drain_time: Duration,
+    /// Threads that run tasks.
+    pub worker_threads: usize,
+    /// Settings of the node.
+    pub node: NodeConfig,
+}
+
+/// How logs are written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum LogFormat {
+    /// For people.
+    Text,
+    /// One JSON object a line.
+    Json,
+}
+
+/// A setting that cannot work: which, where it was given, and what rule it breaks.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("{key} ({source_name}): {rule}")]
+pub struct ConfigError {
+    /// Name of the key.
+    pub key: String,
+    /// Where it was given.
+    pub source_name: String,
+    /// What is wrong.
+    pub rule: String,
+}
+
+impl ConfigError {
+    /// An error of the key `key` as given by `source_name`.
+    pub fn new(key: impl Into<String>, source_name: impl Into<String>, rule: impl Into<String>) -> Self {
+        ConfigError {
+            key: key.into(),
+            source_name: source_name.into(),
+            rule: rule.into(),
+        }
+    }
+}
+
+impl Config {
+    /// The socket address of `port`.
+    pub fn address(&self, port: u16) -> SocketAddr {
+        SocketAddr::new(self.bind, port)
+    }
+
+    /// True when there are other members.
+    pub fn is_cluster(&self) -> bool {
+        self.node.members.len() > 1
+    }
+
+    /// Reads all sources.
+    ///
+    /// # Errors
+    /// The first setting that cannot work.
+    pub fn load(
+        flags: &cli::Flags,
+        environment: impl IntoIterator<Item = (String, String)>,
+    ) -> Result<Self, ConfigError> {
+        let mut draft = Draft::default();
+        let environment = environment::settings(environment)?;
+        let path = flags.config.clone().or_else(|| environment.config.clone());
+        if let Some(path) = path {
+            for setting in file::read(&path)? {
+                draft.set(&setting)?;
+            }
+        }
+        for setting in environment.settings.iter().chain(&flags.settings) {
+            draft.set(setting)?;
+        }
+        validate::config(draft)
+    }
+}

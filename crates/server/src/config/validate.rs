@@ -1,0 +1,309 @@
+//! Values that were given, checked against each other.
+
+use std::collections::HashMap;
+use std::net::{IpAddr, Ipv4Addr};
+
+use rollcall_core::{MemberId, Millis};
+use rollcall_node::config::NodeConfig;
+use smol_str::{SmolStr, format_smolstr};
+
+use super::keys::Draft;
+use super::values::duration;
+use super::{Config, ConfigError, LogFormat, member_file};
+
+/// Distance of the gRPC port from the main port, where SDKs look for it.
+const GRPC_OFFSET: u16 = 1000;
+/// Distance of the peer port from the main port.
+const PEER_OFFSET: u16 = 1001;
+/// Main port that SDKs and tools try first.
+const DEFAULT_PORT: u16 = 8848;
+
+/// Makes settings of what was given.
+///
+/// # Errors
+/// The first rule that is broken.
+pub fn config(draft: Draft) -> Result<Config, ConfigError> {
+    let bind = draft.bind.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
+    let port = draft.port.unwrap_or(DEFAULT_PORT);
+    let grpc_port = derived_port(&draft, "grpc_port", draft.grpc_port, port, GRPC_OFFSET)?;
+    let peer_port = derived_port(&draft, "peer_port", draft.peer_port, port, PEER_OFFSET)?;
+    own_ports_differ(
+        &draft,
+        [("port", port), ("grpc_port", grpc_port), ("peer_port", peer_port)],
+    )?;
+
+    let listed = listed_members(&draft, port)?;
+    let advertise = advertised(&draft, bind, port, listed.is_empty())?;
+    let members = if listed.is_empty() {
+        vec![advertise.clone()]
+    } else {
+        listed
+    };
+    if !members.contains(&advertise) {
+        let rule = format!(
+            "the advertised address {advertise} is not in the member list ({}); members must list it exactly so",
+            members.join(", ")
+        );
+        return Err(ConfigError::new("advertise", draft.source("advertise"), rule));
+    }
+    let distances = [
+        0,
+        i32::from(grpc_port) - i32::from(port),
+        i32::from(peer_port) - i32::from(port),
+    ];
+    members_differ(&draft, &members, distances)?;
+    let cluster_secret = draft.cluster_secret.clone().unwrap_or_default();
+    if members.len() > 1 && !bind.is_loopback() && cluster_secret.is_empty() {
+        let rule = format!(
+            "is required, since the peer port is bound to {bind} and there are {} members",
+            members.len()
+        );
+        return Err(ConfigError::new(
+            "cluster_secret",
+            draft.source("cluster_secret"),
+            rule,
+        ));
+    }
+    Ok(Config {
+        bind,
+        port,
+        grpc_port,
+        peer_port,
+        peer_addresses: peer_addresses(&draft, &members)?,
+        cluster_secret,
+        context_path: draft.context_path.clone().unwrap_or_else(|| "/nacos".into()),
+        log_level: draft.log_level.clone().unwrap_or_else(|| "info".into()),
+        log_format: draft.log_format.unwrap_or(LogFormat::Text),
+        message_limit: draft.message_limit.unwrap_or(10 << 20),
+        queue_length: draft.queue_length.unwrap_or(4096),
+        drain_time: duration(draft.drain_time.unwrap_or(Millis::secs(3))),
+        worker_threads: draft
+            .worker_threads
+            .unwrap_or_else(|| std::thread::available_parallelism().map_or(1, std::num::NonZero::get)),
+        node: node(&draft, &advertise, &members)?,
+    })
+}
+
+fn node(draft: &Draft, advertise: &str, members: &[SmolStr]) -> Result<NodeConfig, ConfigError> {
+    let members: Vec<&str> = members.iter().map(SmolStr::as_str).collect();
+    let mut node = NodeConfig::new(advertise, &members, 0);
+    macro_rules! take {
+        ($($field:ident),*) => {$(
+            if let Some(value) = draft.$field.clone() {
+                node.$field = value;
+            }
+        )*};
+    }
+    take!(
+        detect_after,
+        drop_after,
+        push_timeout,
+        push_window_max,
+        gate_limit,
+        orphan_gone,
+        orphan_unreachable
+    );
+    take!(
+        probe_interval,
+        probe_timeout,
+        probe_misses,
+        verify_interval,
+        log_capacity,
+        tombstone_life
+    );
+    take!(
+        replicate_wait,
+        empty_service_life,
+        override_life,
+        metadata_limit,
+        beat_interval,
+        cluster_name,
+        answer_budget
+    );
+    node.push_delay = draft.push_delay;
+    for (key, value, other, least) in [
+        ("drop_after", node.drop_after, "detect_after", node.detect_after),
+        (
+            "probe_interval",
+            node.probe_interval,
+            "probe_timeout",
+            node.probe_timeout,
+        ),
+    ] {
+        if value <= least {
+            let rule = format!("{value} is not above {other}, {least}");
+            return Err(ConfigError::new(key, draft.source(key), rule));
+        }
+    }
+    Ok(node)
+}
+
+fn derived_port(
+    draft: &Draft,
+    key: &str,
+    given: Option<u16>,
+    port: u16,
+    offset: u16,
+) -> Result<u16, ConfigError> {
+    given.or_else(|| port.checked_add(offset)).ok_or_else(|| {
+        let rule = format!("port {port} + {offset} is above 65535, set {key} or a smaller port");
+        ConfigError::new(key, draft.source(key), rule)
+    })
+}
+
+fn own_ports_differ(draft: &Draft, ports: [(&str, u16); 3]) -> Result<(), ConfigError> {
+    for (at, (key, port)) in ports.iter().enumerate() {
+        if let Some((other, _)) = ports.iter().take(at).find(|(_, taken)| taken == port) {
+            return Err(ConfigError::new(
+                *key,
+                draft.source(key),
+                format!("{port} is the same as {other}"),
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// The configured members as `host:port`, empty when none are.
+fn listed_members(draft: &Draft, port: u16) -> Result<Vec<SmolStr>, ConfigError> {
+    let (key, entries) = match (&draft.members, &draft.member_file) {
+        (Some(_), Some(_)) => {
+            let rule = "is given beside members, want only one of the two";
+            return Err(ConfigError::new("member_file", draft.source("member_file"), rule));
+        }
+        (Some(members), None) => ("members", members.clone()),
+        (None, Some(path)) => {
+            let entries = member_file::read(path, &draft.source("member_file"))?;
+            if entries.is_empty() {
+                let rule = format!("the file {path} lists no member");
+                return Err(ConfigError::new("member_file", draft.source("member_file"), rule));
+            }
+            ("member_file", entries)
+        }
+        (None, None) => return Ok(Vec::new()),
+    };
+    let error = |rule: String| ConfigError::new(key, draft.source(key), rule);
+    let mut members: Vec<SmolStr> = Vec::new();
+    for entry in &entries {
+        let member = address(entry, Some(port)).map_err(&error)?;
+        if members.contains(&member) {
+            return Err(error(format!("{member} is listed twice")));
+        }
+        if let Some(other) = members
+            .iter()
+            .find(|other| MemberId::of(other) == MemberId::of(&member))
+        {
+            return Err(error(format!(
+                "{member} and {other} have the same identity, change one name"
+            )));
+        }
+        members.push(member);
+    }
+    Ok(members)
+}
+
+fn advertised(draft: &Draft, bind: IpAddr, port: u16, is_alone: bool) -> Result<SmolStr, ConfigError> {
+    let error = |rule: String| ConfigError::new("advertise", draft.source("advertise"), rule);
+    match &draft.advertise {
+        Some(text) => address(text, Some(port)).map_err(error),
+        None if !bind.is_unspecified() => Ok(join(&bind.to_string(), port)),
+        None if is_alone => Ok(join("127.0.0.1", port)),
+        None => Err(error(format!(
+            "is required, since {bind} is no address under which others reach this node: use --advertise host:port"
+        ))),
+    }
+}
+
+/// Two members on one host need ports of their own, derived ones included.
+fn members_differ(draft: &Draft, members: &[SmolStr], distances: [i32; 3]) -> Result<(), ConfigError> {
+    let key = if draft.member_file.is_some() {
+        "member_file"
+    } else {
+        "members"
+    };
+    let ports = |member: &str| {
+        let (host, port) = member.rsplit_once(':')?;
+        let port: i32 = port.parse().ok()?;
+        Some((host.to_owned(), distances.map(|distance| port + distance)))
+    };
+    for (at, member) in members.iter().enumerate() {
+        let Some((host, own)) = ports(member) else {
+            continue;
+        };
+        if members.len() > 1 && own.iter().any(|port| !(1..=65_535).contains(port)) {
+            let rule =
+                format!("{member} has no room for its ports {own:?} (main, gRPC, peer) between 1 and 65535");
+            return Err(ConfigError::new(key, draft.source(key), rule));
+        }
+        for other in members.iter().take(at) {
+            let Some((other_host, theirs)) = ports(other) else {
+                continue;
+            };
+            let shared = own.iter().find(|port| theirs.contains(port));
+            if let (true, Some(port)) = (host == other_host, shared) {
+                let rule = format!(
+                    "{other} and {member} both need port {port}: each member uses its main port, +{} for gRPC and +{} for members; \
+                     choose main ports that are further apart, such as 10",
+                    distances[1], distances[2]
+                );
+                return Err(ConfigError::new(key, draft.source(key), rule));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn peer_addresses(draft: &Draft, members: &[SmolStr]) -> Result<HashMap<SmolStr, SmolStr>, ConfigError> {
+    let error = |rule: String| ConfigError::new("peer_addresses", draft.source("peer_addresses"), rule);
+    let mut addresses = HashMap::new();
+    for entry in draft.peer_addresses.iter().flatten() {
+        let (member, target) = entry
+            .split_once('=')
+            .ok_or_else(|| error(format!("{entry:?} is not of the form member=host:port")))?;
+        let member = address(member.trim(), None).map_err(error)?;
+        if !members.contains(&member) {
+            return Err(error(format!("{member} is not in the member list")));
+        }
+        addresses.insert(member, address(target.trim(), None).map_err(error)?);
+    }
+    Ok(addresses)
+}
+
+/// Reads `host:port`, `[v6]:port`, or without a port where there is a default.
+fn address(text: &str, default_port: Option<u16>) -> Result<SmolStr, String> {
+    let rule = || format!("{text:?} is no address, want host:port");
+    let (host, port) = if let Some(rest) = text.strip_prefix('[') {
+        let (host, port) = rest.split_once(']').ok_or_else(rule)?;
+        host.parse::<std::net::Ipv6Addr>().map_err(|_| rule())?;
+        (host, port.strip_prefix(':'))
+    } else if text.matches(':').count() > 1 {
+        (text, None) // An IPv6 address without brackets cannot carry a port.
+    } else {
+        match text.split_once(':') {
+            Some((host, port)) => (host, Some(port)),
+            None => (text, None),
+        }
+    };
+    let port = match port {
+        Some(port) => port.parse().ok().filter(|port| *port > 0),
+        None => default_port,
+    };
+    let is_host = !host.is_empty()
+        && !host.contains(|c: char| c.is_whitespace() || matches!(c, '/' | '@' | '#' | '?' | '=' | ','));
+    match port {
+        Some(port) if is_host => Ok(join(host, port)),
+        _ => Err(rule()),
+    }
+}
+
+fn join(host: &str, port: u16) -> SmolStr {
+    if host.contains(':') {
+        format_smolstr!("[{host}]:{port}")
+    } else {
+        format_smolstr!("{host}:{port}")
+    }
+}
+
+#[cfg(test)]
+#[path = "validate_tests.rs"]
+mod tests;

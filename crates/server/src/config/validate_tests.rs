@@ -1,0 +1,123 @@
+//! Settings that fit together, and those that do not.
+
+use super::super::keys::Setting;
+use super::*;
+
+fn load(settings: &[(&str, &str)]) -> Result<Config, ConfigError> {
+    let mut draft = Draft::default();
+    for (key, text) in settings {
+        draft.set(&Setting {
+            key: (*key).into(),
+            text: (*text).into(),
+            source_name: "test".into(),
+        })?;
+    }
+    config(draft)
+}
+
+fn error(settings: &[(&str, &str)]) -> String {
+    load(settings)
+        .err()
+        .map(|error| error.to_string())
+        .unwrap_or_default()
+}
+
+#[test]
+fn nothing_given_is_a_single_node_on_loopback() {
+    let config = load(&[]).unwrap();
+    assert_eq!(config.address(config.port).to_string(), "127.0.0.1:8848");
+    assert_eq!((config.grpc_port, config.peer_port), (9848, 9849));
+    assert_eq!(config.node.members, ["127.0.0.1:8848"]);
+    assert!(!config.is_cluster());
+}
+
+#[test]
+fn an_advertised_address_outside_the_list_is_named() {
+    let text = error(&[
+        ("members", "127.0.0.1:8848,127.0.0.1:8858"),
+        ("advertise", "node-1:8848"),
+    ]);
+    assert!(
+        text.starts_with("advertise (test): the advertised address node-1:8848 is not in the member list"),
+        "{text}"
+    );
+    let text = error(&[("members", "127.0.0.1:8858")]);
+    assert!(
+        text.contains("127.0.0.1:8848 is not in the member list"),
+        "{text}"
+    );
+}
+
+#[test]
+fn binding_everywhere_in_a_cluster_needs_an_advertised_address_and_a_secret() {
+    let members = ("members", "n1:8848,n2:8848,n3:8848");
+    assert!(error(&[("bind", "0.0.0.0"), members]).contains("use --advertise"));
+    let text = error(&[("bind", "0.0.0.0"), members, ("advertise", "n2:8848")]);
+    assert!(
+        text.starts_with("cluster_secret (default): is required"),
+        "{text}"
+    );
+    let config = load(&[
+        ("bind", "0.0.0.0"),
+        members,
+        ("advertise", "n2:8848"),
+        ("cluster_secret", "s"),
+    ])
+    .unwrap();
+    assert_eq!(config.node.self_address, "n2:8848");
+    assert_eq!(
+        load(&[("bind", "0.0.0.0")]).unwrap().node.self_address,
+        "127.0.0.1:8848"
+    );
+}
+
+#[test]
+fn members_without_a_port_have_the_main_port_and_ipv6_is_bracketed() {
+    let config = load(&[("members", "n1, n2:8858"), ("advertise", "n1"), ("port", "8850")]).unwrap();
+    assert_eq!(config.node.members, ["n1:8850", "n2:8858"]);
+    let config = load(&[("bind", "::1"), ("members", "[::1]:8848,[::1]:8858")]).unwrap();
+    assert_eq!(config.node.self_address, "[::1]:8848");
+    for bad in ["a:b", ":8848", "a b", "a:0", "[::1:8848", "http://a:1"] {
+        assert!(error(&[("members", bad)]).contains("is no address"), "{bad}");
+    }
+}
+
+#[test]
+fn ports_that_collide_name_both_members() {
+    let text = error(&[("members", "127.0.0.1:8848,127.0.0.1:8849,127.0.0.1:8850")]);
+    assert!(
+        text.contains("127.0.0.1:8848 and 127.0.0.1:8849 both need port 9849"),
+        "{text}"
+    );
+    assert!(load(&[("members", "127.0.0.1:8848,127.0.0.1:8858,127.0.0.1:8868")]).is_ok());
+    // On hosts of their own the same ports are fine.
+    assert!(load(&[("members", "127.0.0.1:8848,127.0.0.2:8848")]).is_ok());
+    assert!(error(&[("port", "65000")]).contains("port 65000 + 1000 is above 65535"));
+    assert!(error(&[("grpc_port", "8848")]).contains("8848 is the same as port"));
+}
+
+#[test]
+fn lists_are_checked() {
+    assert!(error(&[("members", "127.0.0.1:8848,127.0.0.1:8848")]).contains("is listed twice"));
+    assert!(error(&[("members", "127.0.0.1:8848"), ("member_file", "x")]).contains("only one of the two"));
+    assert!(error(&[("member_file", "/nowhere/cluster.conf")]).contains("cannot read the file"));
+    let text = error(&[("peer_addresses", "n9:1=127.0.0.1:2")]);
+    assert!(text.contains("n9:1 is not in the member list"), "{text}");
+}
+
+#[test]
+fn a_member_file_is_read() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), "# all\r\n127.0.0.1:8848\r\n127.0.0.1:8858\r\n").unwrap();
+    let config = load(&[("member_file", file.path().to_str().unwrap())]).unwrap();
+    assert_eq!(config.node.members, ["127.0.0.1:8848", "127.0.0.1:8858"]);
+}
+
+#[test]
+fn times_that_contradict_each_other_are_named() {
+    assert_eq!(
+        error(&[("drop_after", "5s")]),
+        "drop_after (test): 5000 ms is not above detect_after, 10000 ms"
+    );
+    assert!(error(&[("probe_timeout", "2s")]).starts_with("probe_interval (default): 1000 ms is not above"));
+}

@@ -1,0 +1,116 @@
+//! Texts into values: times, sizes, lists.
+
+use std::time::Duration;
+
+use rollcall_core::Millis;
+
+/// Reads a time: a whole number and `ms`, `s`, `m` or `h`.
+///
+/// # Errors
+/// The rule, when the text breaks it.
+pub fn time(text: &str) -> Result<Millis, String> {
+    let rule =
+        || format!("{text:?} is no time, want a whole number and a unit such as 500ms, 10s, 2m or 24h");
+    let split = text.find(|c: char| !c.is_ascii_digit()).ok_or_else(rule)?;
+    let (number, unit) = text.split_at(split);
+    let factor = match unit.trim() {
+        "ms" => 1,
+        "s" => 1000,
+        "m" => 60_000,
+        "h" => 3_600_000,
+        _ => return Err(rule()),
+    };
+    let number: u64 = number.parse().map_err(|_| rule())?;
+    number.checked_mul(factor).map(Millis).ok_or_else(rule)
+}
+
+/// Reads a time that must not be zero.
+///
+/// # Errors
+/// The rule, when the text breaks it.
+pub fn positive_time(text: &str) -> Result<Millis, String> {
+    match time(text)? {
+        Millis(0) => Err("must be above 0".into()),
+        time => Ok(time),
+    }
+}
+
+/// A time as the standard library has it.
+pub fn duration(time: Millis) -> Duration {
+    Duration::from_millis(time.0)
+}
+
+/// Reads a size: a whole number of bytes, or with `KiB` or `MiB`.
+///
+/// # Errors
+/// The rule, when the text breaks it.
+pub fn size(text: &str) -> Result<usize, String> {
+    let rule = || {
+        format!("{text:?} is no size, want a whole number of bytes, or with a unit such as 64KiB or 10MiB")
+    };
+    let split = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(split);
+    let factor = match unit.trim() {
+        "" | "B" => 1,
+        "KiB" => 1 << 10,
+        "MiB" => 1 << 20,
+        "GiB" => 1 << 30,
+        _ => return Err(rule()),
+    };
+    let number: usize = number.parse().map_err(|_| rule())?;
+    number.checked_mul(factor).ok_or_else(rule)
+}
+
+/// Reads a whole number within limits.
+///
+/// # Errors
+/// The rule, when the text breaks it.
+pub fn number(text: &str, least: u64, most: u64) -> Result<u64, String> {
+    let value: u64 = text
+        .parse()
+        .map_err(|_| format!("{text:?} is no whole number from {least} to {most}"))?;
+    if (least..=most).contains(&value) {
+        Ok(value)
+    } else {
+        Err(format!("{value} is not from {least} to {most}"))
+    }
+}
+
+/// The entries of a comma list, without blank ones.
+pub fn list(text: &str) -> Vec<String> {
+    text.split(',')
+        .map(str::trim)
+        .filter(|entry| !entry.is_empty())
+        .map(str::to_owned)
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_need_a_unit() {
+        assert_eq!(time("500ms"), Ok(Millis(500)));
+        assert_eq!(time("2m"), Ok(Millis(120_000)));
+        assert_eq!(time("24h"), Ok(Millis(86_400_000)));
+        for bad in ["10", "s", "-1s", "1.5s", "1d", "", "99999999999999999999s"] {
+            assert!(time(bad).is_err_and(|rule| rule.contains("500ms")), "{bad}");
+        }
+        assert!(positive_time("0s").is_err());
+    }
+
+    #[test]
+    fn sizes_are_bytes_unless_they_say_otherwise() {
+        assert_eq!(
+            (size("1024"), size("10MiB"), size("1 KiB")),
+            (Ok(1024), Ok(10 << 20), Ok(1024))
+        );
+        assert!(size("10MB").is_err() && size("x").is_err());
+    }
+
+    #[test]
+    fn lists_drop_blanks() {
+        assert_eq!(list("a:1, b:2,,"), vec!["a:1", "b:2"]);
+    }
+}
