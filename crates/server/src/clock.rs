@@ -1,0 +1,41 @@
+//! The only place of the process that reads a clock.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use rollcall_core::{Millis, Now};
+
+/// Reads both clocks of the process.
+#[derive(Clone, Debug)]
+pub struct Clock {
+    start: Arc<Instant>,
+}
+
+impl Clock {
+    /// A clock whose monotonic part starts at 1 ms now, so that 0 can stand for "never".
+    #[allow(clippy::disallowed_methods)]
+    pub fn start() -> Self {
+        Clock {
+            start: Arc::new(Instant::now()),
+        }
+    }
+
+    /// The time now.
+    #[allow(clippy::disallowed_methods)]
+    pub fn now(&self) -> Now {
+        let mono = self.start.elapsed().as_millis() as u64 + 1;
+        let wall = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap_or(Duration::ZERO)
+            .as_millis() as u64;
+        Now {
+            mono: Millis(mono),
+            wall: Millis(wall),
+        }
+    }
+
+    /// How long it is from now until `due` on the monotonic clock; zero when `due` has passed.
+    pub fn until(&self, due: Millis) -> Duration {
+        Duration::from_millis(due.since(self.now().mono).0)
+    }
+}

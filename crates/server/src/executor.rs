@@ -1,0 +1,197 @@
+//! Carries out what the node asks for: the one way from an [`Action`] to a queue, a task or a socket.
+//!
+//! Called by everything that calls the node, right after each call. Never blocks and never awaits: each effect is
+//! handed to a bounded queue or to a task of its own.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use dashmap::DashMap;
+use rollcall_core::Now;
+use rollcall_node::action::{Accepted, Action, Actions, Ticket};
+use rollcall_node::error::NodeError;
+use rollcall_node::request::{ConnectionId, WriteDone};
+use rollcall_node::{Node, ProbeResult};
+use tokio::sync::{Notify, oneshot};
+use tracing::{debug, warn};
+
+use crate::clock::Clock;
+use crate::connections::{Connections, Delivery};
+use crate::grpc::outgoing::Outgoing;
+use crate::metrics::ShellMetrics;
+use crate::peer::Peers;
+
+/// What a write or a forwarded write comes to: its result, and for a forwarded one where its change stands.
+pub type Answer = (Result<WriteDone, NodeError>, Option<Accepted>);
+
+/// The node, and all that is needed to do what it asks for. A clone costs one reference count.
+#[derive(Clone)]
+pub struct Executor(Arc<Shell>);
+
+struct Shell {
+    node: Arc<Node>,
+    clock: Clock,
+    connections: Connections,
+    metrics: ShellMetrics,
+    tickets: DashMap<u64, oneshot::Sender<Answer>, foldhash::fast::RandomState>,
+    next_ticket: AtomicU64,
+    wake: Notify,
+    peers: OnceLock<Peers>,
+}
+
+impl Executor {
+    /// An executor for `node` with empty tables.
+    pub fn new(node: Arc<Node>, clock: Clock) -> Self {
+        Executor(Arc::new(Shell {
+            node,
+            clock,
+            connections: Connections::default(),
+            metrics: ShellMetrics::default(),
+            tickets: DashMap::default(),
+            next_ticket: AtomicU64::new(1),
+            wake: Notify::new(),
+            peers: OnceLock::new(),
+        }))
+    }
+
+    /// Connects the peer side; called once at start. Until then forwards and probes fail at once.
+    pub fn set_peers(&self, peers: Peers) {
+        let _ = self.0.peers.set(peers);
+    }
+
+    /// The peer side, once it is there.
+    pub fn peers(&self) -> Option<&Peers> {
+        self.0.peers.get()
+    }
+
+    /// The node.
+    pub fn node(&self) -> &Arc<Node> {
+        &self.0.node
+    }
+
+    /// Both clocks now.
+    pub fn now(&self) -> Now {
+        self.0.clock.now()
+    }
+
+    /// The clock of the process.
+    pub fn clock(&self) -> &Clock {
+        &self.0.clock
+    }
+
+    /// The client connections.
+    pub fn connections(&self) -> &Connections {
+        &self.0.connections
+    }
+
+    /// What the shell counts.
+    pub fn metrics(&self) -> &ShellMetrics {
+        &self.0.metrics
+    }
+
+    /// A ticket for one write and the place where its answer arrives.
+    pub fn ticket(&self) -> (Ticket, oneshot::Receiver<Answer>) {
+        let number = self.0.next_ticket.fetch_add(1, Ordering::Relaxed);
+        let (sender, receiver) = oneshot::channel();
+        self.0.tickets.insert(number, sender);
+        (Ticket(number), receiver)
+    }
+
+    /// Gives a ticket up whose answer nobody waits for any more.
+    pub fn forget(&self, ticket: Ticket) {
+        self.0.tickets.remove(&ticket.0);
+    }
+
+    /// Completes when the node asked for an early tick; a request that came while nobody waited is kept.
+    pub async fn woken(&self) {
+        self.0.wake.notified().await;
+    }
+
+    /// Carries out `actions` in order.
+    pub fn run(&self, actions: Actions) {
+        for action in actions.0 {
+            self.run_one(action);
+        }
+    }
+
+    fn run_one(&self, action: Action) {
+        match action {
+            Action::Push(push) => self.send(push.connection, Outgoing::Push(Box::new(push))),
+            Action::Detect {
+                connection,
+                request_id,
+            } => self.send(connection, Outgoing::Detect { request_id }),
+            Action::Reset {
+                connection,
+                request_id,
+                to,
+            } => {
+                self.send(connection, Outgoing::Reset(Box::new((request_id, to))));
+            }
+            Action::Close { connection } => {
+                if let Some(handle) = self.0.connections.remove(connection) {
+                    handle.close();
+                }
+            }
+            Action::Answer {
+                ticket,
+                result,
+                accepted,
+            } => {
+                if let Some((_, sender)) = self.0.tickets.remove(&ticket.0) {
+                    let _ = sender.send((result, accepted)); // The client may have gone.
+                }
+            }
+            Action::Wake => self.0.wake.notify_one(),
+            Action::LinkReady { member } => self.with_peers(|peers| peers.link_ready(member)),
+            Action::RepliesReady { member } => self.with_peers(|peers| peers.replies_ready(member)),
+            Action::Redial { member } => self.with_peers(|peers| peers.redial(member)),
+            Action::Forward { id, to, forward } => match self.0.peers.get() {
+                Some(peers) => peers.forward(id, to, forward),
+                None => self.tell_later(move |node, now, actions| node.forward_failed(id, now, actions)),
+            },
+            Action::Probe { to, probe } => match self.0.peers.get() {
+                Some(peers) => peers.probe(to, probe),
+                None => self.tell_later(move |node, now, actions| {
+                    node.probe_done(to, ProbeResult::Missed, now, actions);
+                }),
+            },
+        }
+    }
+
+    fn with_peers(&self, tell: impl FnOnce(&Peers)) {
+        if let Some(peers) = self.0.peers.get() {
+            tell(peers);
+        }
+    }
+
+    /// Reports to the node from a task of its own, so that a report never runs inside the call that asked for it.
+    fn tell_later(&self, tell: impl FnOnce(&Node, Now, &mut Actions) + Send + 'static) {
+        let exec = self.clone();
+        tokio::spawn(async move {
+            let mut actions = Actions::default();
+            tell(exec.node(), exec.now(), &mut actions);
+            exec.run(actions);
+        });
+    }
+
+    /// Puts a message into a connection's queue. A client that does not read until its queue is full is cut off:
+    /// it would hold memory without bound otherwise, and it registers again when it comes back.
+    fn send(&self, connection: ConnectionId, message: Outgoing) {
+        match self.0.connections.send(connection, message) {
+            Delivery::Queued => {}
+            Delivery::NoStream => debug!(connection = connection.0, "no open stream to send to"),
+            Delivery::Full => {
+                warn!(
+                    connection = connection.0,
+                    "queue of outgoing messages is full, connection closed"
+                );
+                self.0.metrics.queue_overflows.increment();
+                if let Some(handle) = self.0.connections.remove(connection) {
+                    handle.close();
+                }
+                self.tell_later(move |node, now, actions| node.close_connection(connection, now, actions));
+            }
+        }
+    }
+}

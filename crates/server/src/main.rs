@@ -1,0 +1,69 @@
+//! The binary: settings, log, runtime, process.
+
+use std::process::ExitCode;
+
+use rollcall_server::config::{Config, LogFormat, cli};
+use rollcall_server::wiring;
+use tracing_subscriber::EnvFilter;
+
+/// Exit code of wrong settings (`EX_USAGE`).
+const BAD_SETTINGS: u8 = 64;
+
+fn main() -> ExitCode {
+    let flags = match cli::parse(std::env::args_os()) {
+        Ok(flags) => flags,
+        Err(error) => {
+            let _ = error.print();
+            return if error.use_stderr() {
+                ExitCode::from(BAD_SETTINGS)
+            } else {
+                ExitCode::SUCCESS
+            };
+        }
+    };
+    let environment =
+        std::env::vars_os().filter_map(|(k, v)| Some((k.into_string().ok()?, v.into_string().ok()?)));
+    let config = match Config::load(&flags, environment) {
+        Ok(config) => config,
+        Err(error) => {
+            eprintln!("rollcall: wrong setting: {error}");
+            return ExitCode::from(BAD_SETTINGS);
+        }
+    };
+    if let Err(error) = start_log(&config) {
+        eprintln!("rollcall: wrong setting: log_level: {error}");
+        return ExitCode::from(BAD_SETTINGS);
+    }
+    match run(config) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("rollcall: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(config: Config) -> anyhow::Result<()> {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(config.worker_threads)
+        .thread_name("rollcall")
+        .enable_all()
+        .build()?;
+    let result = runtime.block_on(wiring::run(config));
+    runtime.shutdown_background(); // What is left are connections that did not end in time.
+    Ok(result?)
+}
+
+fn start_log(config: &Config) -> Result<(), tracing_subscriber::filter::ParseError> {
+    let filter: EnvFilter = config.log_level.parse()?;
+    let is_terminal = std::io::IsTerminal::is_terminal(&std::io::stderr());
+    let log = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(is_terminal);
+    match config.log_format {
+        LogFormat::Text => log.init(),
+        LogFormat::Json => log.json().flatten_event(true).init(),
+    }
+    Ok(())
+}

@@ -1,0 +1,170 @@
+//! Builds the process: which part is connected to which, and in what order they start and end.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rollcall_core::Millis;
+use rollcall_node::Node;
+use rollcall_node::action::Actions;
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use tracing::{info, warn};
+
+use crate::client_app::{ClientApp, ClientLimits};
+use crate::clock::Clock;
+use crate::config::Config;
+use crate::executor::Executor;
+use crate::http::router::{HttpApp, HttpSettings};
+use crate::net;
+use crate::peer::{PeerConfig, PeerError, Peers};
+use crate::shutdown::{self, Signals};
+
+/// Longest sleep of the tick task.
+const TICK_MAX: Duration = Duration::from_secs(1);
+/// How long open connections may take to end after the drain.
+const STOP_GRACE: Duration = Duration::from_secs(2);
+
+/// Why the process cannot start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// A port cannot be bound.
+    #[error("cannot bind {address}, {role}: {error}")]
+    Bind {
+        /// The address.
+        address: SocketAddr,
+        /// What it is for, and which key moves it.
+        role: &'static str,
+        /// Why not.
+        error: io::Error,
+    },
+    /// Signals cannot be listened for.
+    #[error("cannot listen for signals: {0}")]
+    Signals(io::Error),
+    /// The peer side.
+    #[error("cannot start the peer side: {0}")]
+    Peers(#[from] PeerError),
+}
+
+/// Runs the process until a signal asks it to end.
+///
+/// # Errors
+/// It cannot start.
+pub async fn run(config: Config) -> Result<(), StartError> {
+    // Everything that can fail comes first, so that a process that is up stays up.
+    let mut signals = Signals::listen().map_err(StartError::Signals)?;
+    let main = bind(config.address(config.port), "the main port (port)")?;
+    let grpc = bind(
+        config.address(config.grpc_port),
+        "the gRPC port (grpc_port, by default port + 1000)",
+    )?;
+    let peer = match config.is_cluster() {
+        true => Some(bind(
+            config.address(config.peer_port),
+            "the peer port (peer_port, by default port + 1001)",
+        )?),
+        false => None,
+    };
+    raise_file_limit();
+
+    let clock = Clock::start();
+    let mut node_config = config.node.clone();
+    node_config.seed = fastrand::u64(..);
+    let node = Arc::new(Node::new(node_config, fastrand::u64(1..), clock.now()));
+    let exec = Executor::new(node.clone(), clock.clone());
+    let stop = CancellationToken::new();
+    let tasks = TaskTracker::new();
+    let peers_stop = CancellationToken::new();
+    if let Some(listener) = peer {
+        Peers::start(
+            node,
+            exec.clone(),
+            peer_config(&config, listener),
+            peers_stop.clone(),
+        )?;
+    }
+    let ticking = tokio::spawn(tick(exec.clone()));
+    let app = client_app(&config, &exec);
+    tasks.spawn(net::serve(
+        main,
+        app.clone(),
+        clock.clone(),
+        stop.clone(),
+        tasks.clone(),
+    ));
+    tasks.spawn(net::serve(grpc, app, clock, stop.clone(), tasks.clone()));
+    info!(
+        address = %config.node.self_address,
+        bind = %config.address(config.port),
+        grpc_port = config.grpc_port,
+        peer_port = config.peer_port,
+        members = config.node.members.len(),
+        "started"
+    );
+
+    let signal = signals.received().await;
+    info!(signal, "ending");
+    shutdown::drain(&exec, config.drain_time).await;
+    stop.cancel();
+    tasks.close();
+    let _ = tokio::time::timeout(STOP_GRACE, tasks.wait()).await;
+    peers_stop.cancel();
+    ticking.abort();
+    info!("ended");
+    Ok(())
+}
+
+fn bind(address: SocketAddr, role: &'static str) -> Result<TcpListener, StartError> {
+    net::bind(address).map_err(|error| StartError::Bind { address, role, error })
+}
+
+/// Calls the node whenever something is due there, or when it asks for it.
+async fn tick(exec: Executor) {
+    loop {
+        let mut actions = Actions::default();
+        let due: Millis = exec.node().tick(exec.now(), &mut actions);
+        exec.run(actions);
+        let rest = exec.clock().until(due).min(TICK_MAX);
+        tokio::select! {
+            () = exec.woken() => {}
+            () = tokio::time::sleep(rest) => {}
+        }
+    }
+}
+
+fn client_app(config: &Config, exec: &Executor) -> ClientApp {
+    let http = HttpApp::new(
+        exec.clone(),
+        HttpSettings {
+            context_path: config.context_path.clone(),
+            body_limit: config.message_limit,
+            metadata_limit: config.node.metadata_limit,
+            main_port: config.port,
+        },
+    );
+    let limits = ClientLimits {
+        message: config.message_limit,
+        queue_length: config.queue_length,
+        metadata: config.node.metadata_limit,
+    };
+    ClientApp::new(exec.clone(), limits, http)
+}
+
+fn peer_config(config: &Config, listener: TcpListener) -> PeerConfig {
+    let mut peers = PeerConfig::new(listener, config.cluster_secret.clone());
+    peers.port_offset = config.peer_port.wrapping_sub(config.port);
+    peers.addresses = config.peer_addresses.clone();
+    peers.probe_timeout = Duration::from_millis(config.node.probe_timeout.0);
+    peers.probe_misses = config.node.probe_misses;
+    peers
+}
+
+/// Every client holds a connection, so the usual soft limit of 1,024 open files is no limit for a server.
+fn raise_file_limit() {
+    match rlimit::increase_nofile_limit(u64::MAX) {
+        Ok(limit) => info!(limit, "limit of open files"),
+        Err(error) => warn!(%error, "cannot raise the limit of open files"),
+    }
+}
