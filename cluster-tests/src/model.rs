@@ -303,6 +303,19 @@ impl List {
         Ok(())
     }
 
+    /// Checks that exactly this instance is listed, field by field.
+    ///
+    /// # Errors
+    /// Something else is listed.
+    pub fn expect_only(&self, instance: &Instance) -> Result<()> {
+        anyhow::ensure!(
+            self.hosts == std::slice::from_ref(instance),
+            "listed is {:?}, wanted {instance:?}",
+            self.hosts
+        );
+        Ok(())
+    }
+
     /// `lastRefTime`.
     pub fn last_ref_time(&self) -> u64 {
         self.json["lastRefTime"].as_u64().unwrap_or_default()

@@ -1,0 +1,188 @@
+//! Settings with an error: the process ends at once and names the key.
+
+use std::io::Read;
+use std::net::TcpListener;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use cluster_tests::ports::{Block, HTTP};
+use cluster_tests::{Cluster, binary, eventually};
+
+/// What a process said before it ended by itself.
+struct End {
+    code: Option<i32>,
+    text: String,
+}
+
+/// Runs the program until it ends by itself.
+async fn run(args: &[&str]) -> Result<End> {
+    let mut child = Command::new(binary::rollcall())
+        .args(args)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()?;
+    cluster_tests::reaper::watch_pid(child.id());
+    let ended = cluster_tests::wait::try_eventually(Duration::from_secs(10), || {
+        let status = child.try_wait();
+        async move { status?.context("it goes on running") }
+    })
+    .await;
+    cluster_tests::reaper::forget_pid(child.id());
+    let _ = child.kill();
+    let _ = child.wait();
+    let mut text = String::new();
+    child
+        .stdout
+        .take()
+        .context("no stdout")?
+        .read_to_string(&mut text)?;
+    child
+        .stderr
+        .take()
+        .context("no stderr")?
+        .read_to_string(&mut text)?;
+    let status = ended.with_context(|| format!("{args:?}: {text}"))?;
+    Ok(End {
+        code: status.code(),
+        text,
+    })
+}
+
+/// Runs the program with a configuration file and checks that it is refused by naming something.
+async fn file_is_refused(content: &str, named: &str) -> Result<()> {
+    let dir = tempfile::tempdir()?;
+    let path = dir.path().join("rollcall.toml");
+    std::fs::write(&path, content)?;
+    refused(&["--config", &path.display().to_string()], named)
+        .await
+        .with_context(|| content.to_owned())
+}
+
+async fn refused(args: &[&str], named: &str) -> Result<()> {
+    let end = run(args).await?;
+    ensure!(
+        end.code.is_some_and(|code| code != 0),
+        "exit code {:?}: {}",
+        end.code,
+        end.text
+    );
+    ensure!(end.text.contains(named), "{named:?} is not named: {}", end.text);
+    ensure!(!end.text.contains("panicked at"), "{}", end.text);
+    Ok(())
+}
+
+#[tokio::test]
+async fn an_unknown_key_is_refused() -> Result<()> {
+    file_is_refused("prot = 8848\n", "prot").await
+}
+
+#[tokio::test]
+async fn a_value_of_the_wrong_type_is_refused() -> Result<()> {
+    file_is_refused("port = \"many\"\n", "port").await?;
+    file_is_refused("members = 3\n", "members").await
+}
+
+#[tokio::test]
+async fn a_value_out_of_range_is_refused() -> Result<()> {
+    file_is_refused("port = 70000\n", "port").await?;
+    file_is_refused("bind = \"nowhere\"\n", "bind").await?;
+    file_is_refused("gate_limit = \"soon\"\n", "gate_limit").await
+}
+
+#[tokio::test]
+async fn a_file_that_is_no_toml_is_refused_with_its_line() -> Result<()> {
+    file_is_refused("port = 8848\nport = = 1\n", "line 2").await
+}
+
+#[tokio::test]
+async fn a_file_that_is_not_there_is_refused() -> Result<()> {
+    refused(
+        &["--config", "/nonexistent/rollcall.toml"],
+        "/nonexistent/rollcall.toml",
+    )
+    .await
+}
+
+#[tokio::test]
+async fn an_unknown_flag_is_refused() -> Result<()> {
+    refused(&["--no-such-flag"], "--no-such-flag").await
+}
+
+#[tokio::test]
+async fn a_flag_with_a_bad_value_is_refused() -> Result<()> {
+    refused(&["--port", "many"], "port").await?;
+    refused(&["--bind", "nowhere"], "bind").await?;
+    refused(&["--peer-route", "nonsense"], "peer").await
+}
+
+#[tokio::test]
+async fn an_advertised_address_that_is_no_member_is_refused() -> Result<()> {
+    let block = Block::claim(2);
+    let (own, other) = (
+        format!("{}:{HTTP}", block.ip(0)),
+        format!("{}:{HTTP}", block.ip(1)),
+    );
+    let bind = block.ip(0).to_string();
+    refused(&["--bind", &bind, "--advertise", &own, "--members", &other], &own).await
+}
+
+#[tokio::test]
+async fn a_port_that_is_taken_is_named() -> Result<()> {
+    let block = Block::claim(1);
+    let bind = block.ip(0).to_string();
+    let ports = [
+        ("--port", HTTP),
+        ("--grpc-port", HTTP + 1000),
+        ("--peer-port", HTTP + 1001),
+    ];
+    for (_, port) in ports {
+        let _taken = TcpListener::bind((block.ip(0), port))?;
+        refused(&["--bind", &bind, "--port", &HTTP.to_string()], &port.to_string()).await?;
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_good_file_is_obeyed() -> Result<()> {
+    let block = Block::claim(1);
+    let dir = tempfile::tempdir()?;
+    let path = dir.path().join("rollcall.toml");
+    std::fs::write(
+        &path,
+        format!("bind = \"{}\"\nport = 7000\ngrpc_port = 7500\n", block.ip(0)),
+    )?;
+    let mut child = Command::new(binary::rollcall())
+        .args(["--config".as_ref(), path.as_os_str()])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()?;
+    cluster_tests::reaper::watch_pid(child.id());
+    let http = cluster_tests::Http::new((block.ip(0), 7000).into());
+    eventually(
+        "it serves on the configured ports",
+        Duration::from_secs(10),
+        || async {
+            ensure!(http.is_ready().await?, "readiness is red");
+            cluster_tests::Client::connect((block.ip(0), 7500).into()).await?;
+            Ok(())
+        },
+    )
+    .await;
+    child.kill()?;
+    child.wait()?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn later_sources_win() -> Result<()> {
+    let cluster = Cluster::builder(1).flag("--log-format", "json").start().await;
+    let log = cluster.node(0).log();
+    let line = log
+        .lines()
+        .find(|line| line.starts_with('{'))
+        .context("no line of JSON in the log")?;
+    serde_json::from_str::<serde_json::Value>(line)?;
+    Ok(())
+}

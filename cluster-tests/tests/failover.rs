@@ -1,0 +1,295 @@
+//! A node goes, in whatever way: its clients move, and no list of another node lacks a live instance meanwhile.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use cluster_tests::cluster::SOON;
+use cluster_tests::{BeatingInstance, Cluster, Http, Instance, SdkClient, Service, Watch, eventually};
+use futures_util::future::try_join_all;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// Longer than rows of a member that is gone stay (15 s).
+const PAST_THE_GRACE: Duration = Duration::from_secs(18);
+
+/// Live instances of all kinds, spread over all nodes, with clients that move when their node goes.
+struct Fleet {
+    clients: Vec<SdkClient>,
+    beats: Vec<BeatingInstance>,
+    live: Vec<(Service, Vec<String>)>,
+}
+
+impl Fleet {
+    /// So many gRPC clients and HTTP instances on each node; each pair of services is shared by ten of them.
+    async fn start(cluster: &Cluster, per_node: u16) -> Result<Self> {
+        let servers: Vec<SocketAddr> = cluster.nodes().iter().map(|n| n.grpc_address()).collect();
+        let https: Vec<Http> = cluster.nodes().iter().map(|n| n.http()).collect();
+        let n = per_node * u16::try_from(servers.len())?;
+        let services: Vec<(Service, Service)> = (0..n.div_ceil(10))
+            .map(|_| (Service::unique("sdk"), Service::unique("beat")))
+            .collect();
+        let clients = try_join_all((0..n).map(|i| {
+            let (servers, services) = (servers.clone(), &services);
+            async move {
+                let client = SdkClient::start(servers, usize::from(i)).await;
+                let service = &services[usize::from(i / 10)].0;
+                client.register(service, &Instance::at("10.9.0.1", i + 1)).await?;
+                client.subscribe(service).await?;
+                anyhow::Ok(client)
+            }
+        }))
+        .await?;
+        let beats = try_join_all((0..n).map(|i| {
+            let mut nodes = https.clone();
+            nodes.rotate_left(usize::from(i) % https.len());
+            let service = services[usize::from(i / 10)].1.clone();
+            let instance = Instance::at("10.9.0.2", i + 1).beat_times(1_000, 8_000, 12_000);
+            BeatingInstance::start(nodes, service, instance, SECOND)
+        }))
+        .await?;
+        let live = services
+            .iter()
+            .zip((0..n).step_by(10))
+            .flat_map(|((over_grpc, over_http), first)| {
+                let of = |ip: &str| {
+                    (first..n.min(first + 10))
+                        .map(|i| format!("{ip}:{}", i + 1))
+                        .collect()
+                };
+                [
+                    (over_grpc.clone(), of("10.9.0.1")),
+                    (over_http.clone(), of("10.9.0.2")),
+                ]
+            })
+            .collect();
+        let fleet = Fleet { clients, beats, live };
+        fleet.is_listed(cluster).await;
+        Ok(fleet)
+    }
+
+    /// Waits until every running node lists exactly the live instances.
+    async fn is_listed(&self, cluster: &Cluster) {
+        for (service, addresses) in &self.live {
+            cluster.eventually_listed(service, addresses).await;
+        }
+    }
+
+    /// Watches all services at some nodes.
+    fn watch(&self, nodes: &[&cluster_tests::Node]) -> Watch {
+        Watch::start(nodes.iter().map(|node| node.http()).collect(), self.live.clone())
+    }
+
+    /// Waits until no client is connected to this node, and each is connected somewhere.
+    async fn has_left(&self, node: SocketAddr) {
+        eventually("all clients have moved", SOON, || async {
+            let left = self
+                .clients
+                .iter()
+                .filter(|c| c.server().is_none_or(|server| server == node))
+                .count();
+            ensure!(left == 0, "{left} clients are still there or nowhere");
+            Ok(())
+        })
+        .await;
+    }
+
+    /// Checks that subscribers of every service know all its instances.
+    async fn is_known_to_subscribers(&self) {
+        for (i, client) in self.clients.iter().enumerate() {
+            let (service, addresses) = &self.live[i / 10 * 2];
+            eventually("a subscriber knows all instances", SOON, || async {
+                let Some(list) = client.latest(service) else {
+                    anyhow::bail!("no list")
+                };
+                list.expect(addresses)
+            })
+            .await;
+        }
+    }
+}
+
+/// Checks that a watch saw many answers and none that lacked anything.
+fn has_no_gaps(watch: &Watch) -> Result<()> {
+    let seen = watch.seen();
+    ensure!(seen.answers > 100, "only {} answers", seen.answers);
+    ensure!(
+        seen.failures.is_empty(),
+        "a list was refused: {:?}",
+        &seen.failures[..seen.failures.len().min(3)]
+    );
+    ensure!(
+        seen.gaps.is_empty(),
+        "{} of {} answers lacked an instance: {:?}",
+        seen.gaps.len(),
+        seen.answers,
+        &seen.gaps[..seen.gaps.len().min(3)]
+    );
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_killed_node_leaves_no_gap_in_any_list() -> Result<()> {
+    let cluster = Cluster::start(3).await;
+    let fleet = Fleet::start(&cluster, 40).await?;
+    let survivors = [cluster.node(1), cluster.node(2)];
+    let watch = fleet.watch(&survivors);
+    let killed = cluster.node(0).grpc_address();
+
+    cluster.node(0).kill();
+
+    fleet.has_left(killed).await;
+    tokio::time::sleep(PAST_THE_GRACE).await;
+    has_no_gaps(&watch)?;
+    for (service, addresses) in &fleet.live {
+        for node in survivors {
+            let rows = node.http().rows(service).await?;
+            assert_eq!(rows.len(), addresses.len());
+            let is_orphan = |row: &&cluster_tests::http::Row| row.publishers.iter().any(|p| p.is_orphan);
+            ensure!(
+                !rows.iter().any(|r| is_orphan(&r)),
+                "an orphan after the grace: {rows:?}"
+            );
+        }
+    }
+    fleet.is_known_to_subscribers().await;
+    ensure!(
+        fleet.beats.iter().all(|beat| beat.unknown() == 0),
+        "a beat met an unknown instance"
+    );
+    cluster.equal(SOON).await;
+
+    // And back again.
+    cluster.node(0).start();
+    cluster.ready().await;
+    cluster.equal(SOON).await;
+    fleet.is_listed(&cluster).await;
+    has_no_gaps(&watch)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_hung_node_leaves_no_gap_in_any_list() -> Result<()> {
+    let cluster = Cluster::start(3).await;
+    let fleet = Fleet::start(&cluster, 10).await?;
+    let survivors = [cluster.node(0), cluster.node(2)];
+    let watch = fleet.watch(&survivors);
+
+    cluster.node(1).freeze();
+
+    let http = cluster.node(0).http();
+    let hung = cluster.node(1).address();
+    eventually("a hung node counts as failed", SOON, || async {
+        let members = http.state().await?.members;
+        ensure!(
+            members.iter().any(|m| m.address == hung && m.state == "DOWN"),
+            "{members:?}"
+        );
+        Ok(())
+    })
+    .await;
+    // Its clients find out by their own health checks.
+    fleet.has_left(cluster.node(1).grpc_address()).await;
+    for service in fleet.live.iter().map(|(service, _)| service).take(5) {
+        http.register(service, &Instance::at("10.9.0.3", 1).patient())
+            .await?
+            .ok()?;
+        http.deregister(service, &Instance::at("10.9.0.3", 1))
+            .await?
+            .ok()?;
+    }
+    has_no_gaps(&watch)?;
+
+    cluster.node(1).thaw();
+    cluster.ready().await;
+    cluster.equal(SOON).await;
+    fleet.is_listed(&cluster).await;
+    has_no_gaps(&watch)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_terminated_node_stops_in_good_order() -> Result<()> {
+    let cluster = Cluster::start(3).await;
+    let fleet = Fleet::start(&cluster, 20).await?;
+    let survivors = [cluster.node(0), cluster.node(1)];
+    let watch = fleet.watch(&survivors);
+    let stopped = cluster.node(2).grpc_address();
+
+    cluster.node(2).terminate();
+
+    let status = cluster.node(2).wait_exit(Duration::from_secs(20)).await;
+    assert_eq!(status.code(), Some(0), "{status:?}");
+    fleet.has_left(stopped).await;
+    tokio::time::sleep(PAST_THE_GRACE).await;
+    has_no_gaps(&watch)?;
+    fleet.is_known_to_subscribers().await;
+    cluster.equal(SOON).await;
+    Ok(())
+}
+
+#[tokio::test]
+async fn clients_that_die_with_their_node_are_gone_after_the_grace() -> Result<()> {
+    let cluster = Cluster::start(3).await;
+    let service = Service::unique("doomed");
+    let (doomed, survivor) = (cluster.node(0).client().await?, cluster.node(1).client().await?);
+    doomed.register(&service, &Instance::at("10.9.0.4", 1)).await?;
+    survivor.register(&service, &Instance::at("10.9.0.4", 2)).await?;
+    cluster
+        .eventually_listed(&service, &["10.9.0.4:1", "10.9.0.4:2"])
+        .await;
+
+    cluster.node(0).kill();
+    drop(doomed);
+
+    let http = cluster.node(2).http();
+    http.list(&service).await?.expect(&["10.9.0.4:1", "10.9.0.4:2"])?;
+    // A refused connection is a member that is gone: its rows stay 15 s, and it took a second or two to see it.
+    cluster
+        .eventually_list(&service, 25 * SECOND, |list| list.expect(&["10.9.0.4:2"]))
+        .await;
+    Ok(())
+}
+
+#[tokio::test]
+async fn the_owner_of_a_dead_nodes_services_is_another_node() -> Result<()> {
+    let cluster = Cluster::start(3).await;
+    let moved = cluster.service_owned_by(2, "moved").await?;
+    let kept = cluster.service_owned_by(1, "kept").await?;
+    let instance = Instance::at("10.9.0.5", 80).patient();
+    let before = cluster.node(0).http();
+    before.register(&moved, &instance).await?.ok()?;
+    cluster.node(2).kill();
+
+    // At once, before anybody knows of the death: the write still succeeds.
+    before
+        .register(&moved, &Instance::at("10.9.0.5", 81).patient())
+        .await?
+        .ok()?;
+
+    let dead = cluster.node(2).address();
+    for node in cluster.running() {
+        let http = node.http();
+        eventually("another owner", SOON, || async {
+            let owner = http.owner(&moved).await?;
+            ensure!(owner != dead, "still {owner}");
+            Ok(())
+        })
+        .await;
+        assert_eq!(
+            http.owner(&kept).await?,
+            cluster.node(1).address(),
+            "only the dead node's share moves"
+        );
+    }
+    cluster
+        .node(1)
+        .http()
+        .register(&moved, &Instance::at("10.9.0.5", 82).patient())
+        .await?
+        .ok()?;
+    cluster
+        .eventually_listed(&moved, &["10.9.0.5:80", "10.9.0.5:81", "10.9.0.5:82"])
+        .await;
+    let states = before.cluster_nodes().await?;
+    ensure!(states.contains(&(dead, "DOWN".into())), "{states:?}");
+    Ok(())
+}

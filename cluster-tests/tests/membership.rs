@@ -1,0 +1,139 @@
+//! Who may be a member of a cluster, and where the list comes from.
+
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use cluster_tests::{Cluster, ClusterBuilder, Instance, Service, always, eventually};
+
+#[tokio::test]
+async fn members_come_from_a_file_too() -> Result<()> {
+    let cluster = Cluster::builder(3).member_file().start().await;
+    let service = Service::unique("filed");
+    let client = cluster.node(0).client().await?;
+    client.register(&service, &Instance::at("10.12.0.1", 80)).await?;
+    cluster.eventually_listed(&service, &["10.12.0.1:80"]).await;
+    for node in cluster.nodes() {
+        let state = node.http().state().await?;
+        let members: Vec<String> = state.members.iter().map(|m| m.address.clone()).collect();
+        assert_eq!(
+            members,
+            cluster.nodes().iter().map(|n| n.address()).collect::<Vec<_>>()
+        );
+        assert_eq!(state.address, node.address());
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_single_node_needs_no_members() -> Result<()> {
+    let cluster = Cluster::start(1).await;
+    let service = Service::unique("single");
+    cluster
+        .node(0)
+        .http()
+        .register(&service, &Instance::at("10.12.0.2", 80).patient())
+        .await?
+        .ok()?;
+    cluster
+        .node(0)
+        .client()
+        .await?
+        .query(&service)
+        .await?
+        .expect(&["10.12.0.2:80"])
+}
+
+#[tokio::test]
+async fn a_common_secret_lets_members_in() -> Result<()> {
+    let settings = Cluster::builder(2)
+        .flag("--cluster-name", "blue")
+        .flag("--cluster-secret", "open sesame");
+    let cluster = settings.start().await;
+    let service = Service::unique("secret");
+    cluster
+        .node(0)
+        .client()
+        .await?
+        .query(&service)
+        .await?
+        .expect(&[""; 0])?;
+    let owned = cluster.service_owned_by(1, "secret").await?;
+    cluster
+        .node(0)
+        .http()
+        .register(&owned, &Instance::at("10.12.0.3", 80).patient())
+        .await?
+        .ok()?;
+    cluster.eventually_listed(&owned, &["10.12.0.3:80"]).await;
+    Ok(())
+}
+
+/// Two nodes that name each other as members but do not agree: each serves on its own and takes nothing.
+async fn stay_apart(settings: ClusterBuilder) -> Result<()> {
+    let cluster = settings.flag("--gate-limit", "2s").launch();
+    for node in cluster.nodes() {
+        node.ready().await;
+    }
+    let https = [cluster.node(0).http(), cluster.node(1).http()];
+    let (over_grpc, over_http) = (Service::unique("apart"), Service::unique("apart"));
+    let client = cluster.node(0).client().await?;
+    client
+        .register(&over_grpc, &Instance::at("10.12.0.4", 80))
+        .await?;
+    // Whoever owns it: nothing is forwarded to the other.
+    https[0]
+        .register(&over_http, &Instance::at("10.12.0.4", 80).patient())
+        .await?
+        .ok()?;
+    for service in [&over_grpc, &over_http] {
+        https[0].list(service).await?.expect(&["10.12.0.4:80"])?;
+    }
+    always(
+        "nothing gets to the other node",
+        Duration::from_secs(3),
+        || async {
+            for service in [&over_grpc, &over_http] {
+                https[1].list(service).await?.expect(&[""; 0])?;
+            }
+            let members = https[1].state().await?.members;
+            let other = cluster.node(0).address();
+            ensure!(
+                !members.iter().any(|m| m.address == other && m.state == "UP"),
+                "{members:?}"
+            );
+            Ok(())
+        },
+    )
+    .await;
+    for node in cluster.nodes() {
+        eventually("the log says why", Duration::from_secs(5), || async {
+            let log = node.log().to_lowercase();
+            ensure!(
+                log.contains("refuse") || log.contains("secret") || log.contains("cluster"),
+                "nothing in the log"
+            );
+            Ok(())
+        })
+        .await;
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_member_with_another_cluster_name_is_not_let_in() -> Result<()> {
+    let named = Cluster::builder(2)
+        .node_flag(0, "--cluster-name", "blue")
+        .node_flag(1, "--cluster-name", "green");
+    stay_apart(named).await
+}
+
+#[tokio::test]
+async fn a_member_with_another_secret_is_not_let_in() -> Result<()> {
+    let settings = Cluster::builder(2).node_flag(0, "--cluster-secret", "one");
+    stay_apart(settings.node_flag(1, "--cluster-secret", "two")).await
+}
+
+#[tokio::test]
+async fn a_member_without_the_secret_is_not_let_in() -> Result<()> {
+    stay_apart(Cluster::builder(2).node_flag(0, "--cluster-secret", "one")).await
+}
