@@ -6,6 +6,7 @@ pub mod config;
 pub mod connections;
 pub mod error;
 pub mod executor;
+pub mod explain;
 pub mod grpc;
 pub mod http;
 pub mod json;

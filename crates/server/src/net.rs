@@ -24,10 +24,14 @@ use tokio_util::task::TaskTracker;
 use tracing::{debug, warn};
 
 use crate::clock::Clock;
+use crate::explain::Explain;
 use crate::transport::Transport;
 
 /// Pause after a failed accept, which mostly means that there are no free file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+/// How long a connection that is closed from this side still answers, so that a call which is already on its way is
+/// told why (the client registers again then) instead of breaking off.
+const LINGER: Duration = Duration::from_millis(300);
 /// How long a connection that is closed from this side may take to end its streams.
 const CLOSE_GRACE: Duration = Duration::from_secs(1);
 /// How long a client may take over the head of an HTTP/1 request, and rest between two.
@@ -134,10 +138,19 @@ async fn connection<A: App>(
         .http2()
         .timer(TokioTimer::new())
         .max_concurrent_streams(MAX_STREAMS);
-    let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), service));
+    let mut connection = pin!(builder.serve_connection(TokioIo::new(Explain::new(stream)), service));
+    let closing = async {
+        tokio::select! {
+            () = stop.cancelled() => {}
+            () = async {
+                transport.closing().await;
+                tokio::time::sleep(LINGER).await;
+            } => {}
+        }
+    };
     let result = tokio::select! {
         result = connection.as_mut() => result,
-        () = closed_from_here(&transport, &stop) => {
+        () = closing => {
             connection.as_mut().graceful_shutdown();
             tokio::time::timeout(CLOSE_GRACE, connection).await.unwrap_or(Ok(()))
         }
@@ -157,12 +170,5 @@ struct EndGuard<A: App> {
 impl<A: App> Drop for EndGuard<A> {
     fn drop(&mut self) {
         self.app.ended(&self.transport);
-    }
-}
-
-async fn closed_from_here(transport: &Transport, stop: &CancellationToken) {
-    tokio::select! {
-        () = transport.closing() => {}
-        () = stop.cancelled() => {}
     }
 }

@@ -187,19 +187,16 @@ impl Transport {
         }
     }
 
-    /// Closes the transport from this side: streams end first, then the connection.
+    /// Closes the transport from this side: calls on it count as calls of a stranger at once, streams end, then the
+    /// connection. The caller tells the node, or was told by it.
     pub fn close(&self) {
+        let _ = self.end();
         self.close.cancel();
     }
 
     /// Completes when the transport is to be closed from this side.
     pub async fn closing(&self) {
         self.close.cancelled().await;
-    }
-
-    /// The token behind [`Transport::closing`].
-    pub fn close_token(&self) -> &CancellationToken {
-        &self.close
     }
 }
 
@@ -258,6 +255,15 @@ mod tests {
         let started = tokio::time::Instant::now();
         assert_eq!(transport().wait_established().await, None);
         assert!(started.elapsed() < SETUP_WAIT);
+    }
+
+    #[tokio::test]
+    async fn a_closed_transport_is_a_strangers() {
+        let transport = transport();
+        assert!(transport.establish(established()));
+        transport.close();
+        assert_eq!(transport.wait_established().await, None);
+        assert_eq!(transport.end(), None);
     }
 
     #[test]

@@ -41,6 +41,7 @@ pub enum Taste {
 
 const TEXT_PLAIN: HeaderValue = HeaderValue::from_static("text/plain;charset=UTF-8");
 const TEXT_HTML: HeaderValue = HeaderValue::from_static("text/html;charset=UTF-8");
+const HTML_PAGE: HeaderValue = HeaderValue::from_static("text/html;charset=utf-8");
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 const METRICS: HeaderValue =
     HeaderValue::from_static("application/openmetrics-text; version=1.0.0; charset=utf-8");
@@ -73,7 +74,7 @@ pub fn failure(failure: HttpFailure, taste: Taste, path: &str, now: Millis) -> R
         (HttpForm::Text, _) => (Some(taste.text()), text.into_bytes()),
         (HttpForm::Bare, _) => (None, text.into_bytes()),
         (HttpForm::Page, Taste::Plain) => (Some(JSON), page::json_page(status, &text, path, now)),
-        (HttpForm::Page, Taste::Html) => (Some(TEXT_HTML), page::html_page(status, &text)),
+        (HttpForm::Page, Taste::Html) => (Some(HTML_PAGE), page::html_page(status, &text)),
     };
     let mut response = Response::new(Body::from(body));
     *response.status_mut() = status;
