@@ -64,8 +64,6 @@ pub(crate) struct Case {
     pub(crate) unordered: Vec<String>,
     /// A wait that is part of the case.
     pub(crate) wait: Duration,
-    /// How long the recorder let the server settle first. Only awaited where a connection was closed before the case.
-    pub(crate) settle: Duration,
 }
 
 /// Folder of the recordings and of the list of differences.
@@ -186,7 +184,6 @@ fn parse(raw: &Value) -> Result<Case> {
         volatile,
         unordered: pointers("unordered"),
         wait: millis("wait_ms"),
-        settle: millis("settle_ms"),
     })
 }
 

@@ -33,8 +33,8 @@ pub(crate) struct Comparison {
 /// `1.0` differ, as they do on the wire.
 pub(crate) fn compare(case: &Case, ours: &Value) -> Comparison {
     let ours = match received(&case.answer) {
-        Some(_) => lay_messages(case, ours),
-        None => ours.clone(),
+        Some(_) if !is_volatile(case, "/received") => lay_messages(case, ours),
+        _ => ours.clone(),
     };
     let ours = lay_arrays(case, "", &case.answer, &ours);
     let mut mismatches = Vec::new();
@@ -251,7 +251,6 @@ mod tests {
             volatile: owned(volatile),
             unordered: owned(unordered),
             wait: Duration::ZERO,
-            settle: Duration::ZERO,
         }
     }
 
@@ -319,7 +318,7 @@ mod tests {
             ["/extra"]
         );
         assert_eq!(places(&case, ours(&[one.clone(), new, two.clone()])), ["/extra"]);
-        assert_eq!(places(&case, ours(&[two.clone()])), ["/received/0"]);
+        assert_eq!(places(&case, ours(std::slice::from_ref(&two))), ["/received/0"]);
         assert_eq!(places(&case, ours(&[one])), ["/received/1"]);
         assert_eq!(places(&case, ours(&[json!({"m": 7}), two])), ["/received/0/m"]);
     }

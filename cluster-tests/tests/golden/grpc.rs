@@ -7,22 +7,18 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
+use cluster_tests::connection::{self, Payload, payload_of_text};
 use parking_lot::Mutex;
 use serde_json::{Map, Value, json};
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 use tokio::task::JoinHandle;
-use tokio_stream::wrappers::UnboundedReceiverStream;
-use tonic::transport::{Channel, Endpoint};
+use tokio::time::{timeout, timeout_at};
 
 use crate::case::{Case, numbered};
 use crate::compare::has_all_messages;
 
-/// The envelope, generated from the project's description of it.
-#[allow(clippy::pedantic, missing_docs, non_camel_case_types, unreachable_pub)]
-mod pb {
-    include!(concat!(env!("OUT_DIR"), "/_.rs"));
-}
-
+/// Longest wait for an answer.
+const PATIENCE: Duration = Duration::from_secs(20);
 /// How long to go on listening for messages beyond the recorded ones.
 const LINGER: Duration = Duration::from_millis(200);
 
@@ -31,8 +27,7 @@ const LINGER: Duration = Duration::from_millis(200);
 pub(crate) struct Connection {
     /// What `ServerCheckResponse` calls it.
     pub(crate) id: String,
-    calls: pb::request_client::RequestClient<Channel>,
-    channel: Channel,
+    wire: connection::Connection,
     stream: Option<Stream>,
     /// Recorded request ids and the ones that came instead.
     ids: HashMap<String, String>,
@@ -46,7 +41,7 @@ struct Stream {
     reader: JoinHandle<()>,
 }
 
-type Outbox = Arc<Mutex<Option<UnboundedSender<pb::Payload>>>>;
+type Outbox = Arc<Mutex<Option<UnboundedSender<Payload>>>>;
 
 impl Drop for Stream {
     fn drop(&mut self) {
@@ -60,14 +55,10 @@ impl Connection {
     /// # Errors
     /// The server cannot be reached or does not answer `ServerCheckRequest`.
     pub(crate) async fn open(address: SocketAddr) -> Result<Self> {
-        let channel = Endpoint::from_shared(format!("http://{address}"))?
-            .connect()
-            .await?;
-        let calls = pb::request_client::RequestClient::new(channel.clone());
+        let wire = connection::Connection::open(address).await?;
         let mut connection = Connection {
             id: String::new(),
-            calls,
-            channel,
+            wire,
             stream: None,
             ids: HashMap::new(),
         };
@@ -90,11 +81,12 @@ impl Connection {
             "clientVersion": "Nacos-Java-Client:v2.5.1", "tenant": "",
             "labels": {"source": "sdk", "module": "naming"}, "abilityTable": {},
         }});
-        self.open_stream(true);
+        self.open_stream(true).await?;
         self.send_on_stream(&setup)?;
         let stream = self.stream.as_mut().context("no stream")?;
-        let ack = tokio::time::timeout(Duration::from_secs(5), stream.inbox.recv()).await?;
-        let ack = ack.context("the stream ended")?;
+        let ack = timeout(PATIENCE, stream.inbox.recv())
+            .await?
+            .context("the stream ended")?;
         ensure!(
             ack["type"] == "SetupAckRequest",
             "the answer to the set-up is {ack}"
@@ -104,39 +96,36 @@ impl Connection {
 
     /// Opens the stream if there is none. `is_answering`: detection requests are answered and not shown, since the
     /// recorder was never idle long enough to get one, except where the case is about that.
-    pub(crate) fn open_stream(&mut self, is_answering: bool) {
+    ///
+    /// # Errors
+    /// The server refuses it.
+    pub(crate) async fn open_stream(&mut self, is_answering: bool) -> Result<()> {
         if self.stream.is_some() {
-            return;
+            return Ok(());
         }
-        let (outgoing, out) = mpsc::unbounded_channel();
+        let (up, mut down) = timeout(PATIENCE, self.wire.stream()).await??;
         let (incoming, inbox) = mpsc::unbounded_channel();
-        let outbox: Outbox = Arc::new(Mutex::new(Some(outgoing)));
+        let outbox: Outbox = Arc::new(Mutex::new(Some(up)));
         let is_acking = Arc::new(AtomicBool::new(true));
-        let channel = self.channel.clone();
         let (acks, acking) = (Arc::clone(&outbox), Arc::clone(&is_acking));
         let reader = tokio::spawn(async move {
-            let mut client = pb::bi_request_stream_client::BiRequestStreamClient::new(channel);
-            if let Ok(answer) = client.request_bi_stream(UnboundedReceiverStream::new(out)).await {
-                let mut messages = answer.into_inner();
-                while let Ok(Some(payload)) = messages.message().await {
-                    let message = shown(payload);
-                    let answer = match message["type"].as_str() {
-                        Some("NotifySubscriberRequest") if acking.load(Ordering::SeqCst) => {
-                            "NotifySubscriberResponse"
-                        }
-                        Some("ClientDetectionRequest") if is_answering => "ClientDetectionResponse",
-                        _ => "",
-                    };
-                    if !answer.is_empty() {
-                        let id = &message["body"]["requestId"];
-                        let body =
-                            json!({"resultCode": 200, "errorCode": 0, "requestId": id, "success": true});
-                        // The client's half may be closed; then there is nothing to say.
-                        let _ = post(&acks, payload_of(&json!({"type": answer, "body": body})));
+            while let Ok(Some(payload)) = down.message().await {
+                let message = shown(payload);
+                let answer = match message["type"].as_str() {
+                    Some("NotifySubscriberRequest") if acking.load(Ordering::SeqCst) => {
+                        "NotifySubscriberResponse"
                     }
-                    if answer != "ClientDetectionResponse" && incoming.send(message).is_err() {
-                        return;
-                    }
+                    Some("ClientDetectionRequest") if is_answering => "ClientDetectionResponse",
+                    _ => "",
+                };
+                if !answer.is_empty() {
+                    let id = &message["body"]["requestId"];
+                    let body = json!({"resultCode": 200, "errorCode": 0, "requestId": id, "success": true});
+                    // The client's half may be closed; then there is nothing to say.
+                    let _ = post(&acks, payload_of(&json!({"type": answer, "body": body})));
+                }
+                if answer != "ClientDetectionResponse" && incoming.send(message).is_err() {
+                    return;
                 }
             }
             let _ = incoming.send(json!({"stream": "END"}));
@@ -147,6 +136,7 @@ impl Connection {
             is_acking,
             reader,
         });
+        Ok(())
     }
 
     /// Ends the client's half of the stream.
@@ -168,18 +158,18 @@ impl Connection {
         post(&stream.outbox, payload_of(message))
     }
 
-    /// A unary call; the answer in the recorded form.
-    ///
-    /// # Errors
-    /// There is none.
-    pub(crate) async fn unary(&mut self, request: &Value) -> Result<Value> {
-        Ok(json!({ "response": self.call(request).await? }))
+    /// A unary call; the answer in the recorded form, `refused` with the reason where there is none.
+    pub(crate) async fn unary(&self, request: &Value) -> Value {
+        match self.call(request).await {
+            Ok(answer) => json!({ "response": answer }),
+            Err(error) => json!({ "refused": format!("{error:#}") }),
+        }
     }
 
-    async fn call(&mut self, request: &Value) -> Result<Value> {
-        let answer =
-            tokio::time::timeout(Duration::from_secs(20), self.calls.request(payload_of(request))).await??;
-        Ok(shown(answer.into_inner()))
+    async fn call(&self, request: &Value) -> Result<Value> {
+        Ok(shown(
+            timeout(PATIENCE, self.wire.call_raw(payload_of(request))).await??,
+        ))
     }
 
     /// Sends messages on the stream and listens as long as the recorder did, or until all that was recorded has come
@@ -188,7 +178,7 @@ impl Connection {
     /// # Errors
     /// The stream cannot be written.
     pub(crate) async fn exchange(&mut self, case: &Case, sent: &[Value], waited: Duration) -> Result<Value> {
-        self.open_stream(true);
+        self.open_stream(true).await?;
         for message in sent {
             let mut message = message.clone();
             if let Some(id) = message.pointer_mut("/body/requestId")
@@ -204,8 +194,7 @@ impl Connection {
         let mut messages: Vec<Value> = Vec::new();
         let mut deadline = Instant::now() + waited;
         let mut is_lingering = false;
-        while let Ok(message) = tokio::time::timeout_at(deadline.into(), stream.inbox.recv()).await {
-            let Some(message) = message else { break };
+        while let Ok(Some(message)) = timeout_at(deadline.into(), stream.inbox.recv()).await {
             messages.push(message);
             if !is_lingering && !is_open_end && recorded > 0 && has_all_messages(case, &messages) {
                 is_lingering = true;
@@ -226,7 +215,7 @@ impl Connection {
     }
 }
 
-fn post(outbox: &Outbox, payload: pb::Payload) -> Result<()> {
+fn post(outbox: &Outbox, payload: Payload) -> Result<()> {
     let outbox = outbox.lock();
     outbox
         .as_ref()
@@ -235,26 +224,16 @@ fn post(outbox: &Outbox, payload: pb::Payload) -> Result<()> {
         .context("the stream is closed")
 }
 
-fn payload_of(message: &Value) -> pb::Payload {
+fn payload_of(message: &Value) -> Payload {
     let text = match &message["body_text"] {
         Value::String(text) => text.clone(),
         _ => message["body"].to_string(),
     };
-    pb::Payload {
-        metadata: Some(pb::Metadata {
-            r#type: message["type"].as_str().unwrap_or_default().to_owned(),
-            client_ip: message["clientIp"].as_str().unwrap_or_default().to_owned(),
-            headers: HashMap::new(),
-        }),
-        body: Some(prost_types::Any {
-            type_url: String::new(),
-            value: text.into_bytes(),
-        }),
-    }
+    payload_of_text(message["type"].as_str().unwrap_or_default(), text)
 }
 
 /// A message as the recordings show it: what is empty is left out.
-fn shown(payload: pb::Payload) -> Value {
+fn shown(payload: Payload) -> Value {
     let metadata = payload.metadata.unwrap_or_default();
     let mut out = Map::from_iter([("type".to_owned(), json!(metadata.r#type))]);
     if !metadata.client_ip.is_empty() {

@@ -99,12 +99,10 @@ impl Ledger {
         let none = Entry::default();
         let entry = self.entries.get(key).unwrap_or(&none);
         let mut wrong = Vec::new();
-        if let Some(needs) = &entry.later {
-            if comparison.mismatches.is_empty() {
-                wrong.push(format!(
-                    "listed as later ({needs}), but it is answered as recorded: take it off the list"
-                ));
-            }
+        if let Some(needs) = entry.later.as_ref().filter(|_| comparison.mismatches.is_empty()) {
+            wrong.push(format!(
+                "listed as later ({needs}), but it is answered as recorded: take it off the list"
+            ));
         }
         for (pointer, expected) in &entry.ours {
             if !comparison.mismatches.iter().any(|m| touches(m, pointer)) {
