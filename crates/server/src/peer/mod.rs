@@ -80,7 +80,8 @@ pub struct PeerConfig {
     pub listener: TcpListener,
     /// Secret that all members share. May be empty, which proves nothing.
     pub secret: String,
-    /// Distance from a member's main port to its peer port. Default [`PEER_PORT_OFFSET`].
+    /// Distance from a member's main port to its peer port, modulo 2^16 so that it may lie below. Default
+    /// [`PEER_PORT_OFFSET`].
     pub port_offset: u16,
     /// Peer addresses (`host:port`) of members whose peer port is elsewhere, by advertised address.
     pub addresses: HashMap<SmolStr, SmolStr>,
@@ -117,7 +118,7 @@ pub enum PeerError {
     #[error("the cluster secret cannot be used as a key")]
     Secret,
     /// A member's address has no port, or none that a peer port can be reckoned from.
-    #[error("member {0} has no usable port, want host:port with a peer port of at most 65535")]
+    #[error("member {0} has no usable port, want host:port")]
     Address(SmolStr),
     /// The HTTP client for forwards.
     #[error("cannot make the client for forwards: {0}")]
@@ -303,8 +304,8 @@ impl Peer {
 /// The peer address of a member: same host, its main port and `offset`.
 fn peer_address(address: &str, offset: u16) -> Option<SmolStr> {
     let (host, port) = address.rsplit_once(':')?;
-    let port = port.parse::<u16>().ok()?.checked_add(offset)?;
-    (!host.is_empty()).then(|| SmolStr::new(format!("{host}:{port}")))
+    let port = port.parse::<u16>().ok()?.wrapping_add(offset);
+    (!host.is_empty() && port > 0).then(|| SmolStr::new(format!("{host}:{port}")))
 }
 
 #[cfg(test)]

@@ -450,5 +450,10 @@ fn a_peer_address_is_reckoned_from_the_main_port() {
     assert_eq!(peer_address("host-1:8848", 1001).as_deref(), Some("host-1:9849"));
     assert_eq!(peer_address("[::1]:8848", 1001).as_deref(), Some("[::1]:9849"));
     assert_eq!(peer_address("host-1", 1001), None);
-    assert_eq!(peer_address("host-1:65000", 1001), None);
+    assert_eq!(
+        peer_address("host-1:8848", 7000_u16.wrapping_sub(8848)).as_deref(),
+        Some("host-1:7000")
+    );
+    assert_eq!(peer_address("host-1:70000", 1001), None);
+    assert_eq!(peer_address("host-1:64535", 1001), None);
 }
