@@ -222,8 +222,8 @@ mod tests {
 
     #[test]
     fn a_hostile_length_is_refused_before_it_allocates() {
-        // Variant 6 (Buckets), origin 0, then a length of 2^62.
-        let bytes = [1, 5, 0, 6, 0, 253, 0, 0, 0, 0, 0, 0, 0, 64];
+        // Variant 7 (Buckets), origin 0, then a length of 2^62.
+        let bytes = [1, 5, 0, 7, 0, 253, 0, 0, 0, 0, 0, 0, 0, 64];
         assert!(matches!(decode::<Frame>(&bytes), Err(CodecError::Body(_))));
     }
 

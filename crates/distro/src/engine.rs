@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::{Mutex, RwLock};
 use rollcall_core::ownership::Mapper;
-use rollcall_core::{MemberId, Millis, Now, Registry};
+use rollcall_core::{MemberId, Millis, Now, Registry, Stamp};
 use smol_str::SmolStr;
 
 use crate::effect::{Effect, Effects};
@@ -108,10 +108,14 @@ pub struct Engine {
     members: Mutex<MemberTable>,
     view: RwLock<Arc<OwnershipView>>,
     is_ready: AtomicBool,
+    /// Hybrid time at which this process became ready: what it wrote itself is newer.
+    ready_time: AtomicU64,
     is_leaving: AtomicBool,
     start: Mutex<Start>,
     next_link: AtomicU64,
     clockwork: Mutex<Clockwork>,
+    /// By member: when the grace of its orphans ends.
+    graces: Mutex<BTreeMap<MemberId, Millis>>,
 }
 
 /// Progress of the start.
@@ -170,6 +174,7 @@ impl Engine {
             members: Mutex::new(members),
             view: RwLock::new(Arc::new(view)),
             is_ready: AtomicBool::new(is_ready),
+            ready_time: AtomicU64::new(0),
             is_leaving: AtomicBool::new(false),
             start: Mutex::new(Start {
                 began: now.mono,
@@ -178,6 +183,7 @@ impl Engine {
                 all_loaded: false,
             }),
             next_link: AtomicU64::new(1),
+            graces: Mutex::default(),
             clockwork: Mutex::new(Clockwork {
                 last_tick: now.mono,
                 next_probe: now.mono,
@@ -210,6 +216,12 @@ impl Engine {
     /// True when reads may be served and services owned.
     pub fn is_ready(&self) -> bool {
         self.is_ready.load(Ordering::Relaxed) && !self.is_leaving()
+    }
+
+    /// True when this process wrote the row that bears this stamp, and not an earlier process of the same member.
+    pub(crate) fn wrote(&self, stamp: Stamp) -> bool {
+        let is_past_gate = self.is_ready.load(Ordering::Relaxed);
+        stamp.member == self.me && is_past_gate && stamp.time > self.ready_time.load(Ordering::Relaxed)
     }
 
     /// True once the member has begun to leave.
@@ -292,9 +304,9 @@ impl Engine {
                     next = next.min(due);
                 }
             }
-            if let Some(end) = self.end_grace(peer, now, effects) {
-                next = next.min(end);
-            }
+        }
+        if let Some(end) = self.end_graces(now, effects) {
+            next = next.min(end);
         }
         self.step_gate(now, effects);
         self.signal_writes(effects);
@@ -404,36 +416,58 @@ impl Engine {
 
     // === orphans ===
 
-    pub(crate) fn begin_grace(&self, id: MemberId, death: Death, now: Now, effects: &mut Effects) {
-        let Some(peer) = self.peers.get(&id) else { return };
+    fn begin_grace(&self, id: MemberId, death: Death, now: Now, effects: &mut Effects) {
         let grace = match death {
             _ if self.config.faults.has(Fault::NoOrphanGrace) => Millis(0),
             Death::Gone => self.config.orphan_gone,
             Death::Unreachable => self.config.orphan_unreachable,
         };
-        let mut inbound = peer.inbound.lock();
-        inbound.orphan_until = Some(match inbound.orphan_until {
-            Some(until) => until.min(now.mono + grace),
-            None => now.mono + grace,
-        });
-        self.registry.mark_orphans(id, now, &mut effects.changes);
+        if self.registry.mark_orphans(id, now, &mut effects.changes) == 0 {
+            return;
+        }
+        self.grant_grace(id, now.mono + grace);
+        if let Some(peer) = self.peers.get(&id) {
+            peer.inbound.lock().orphans_are_former = false;
+        }
     }
 
-    fn end_grace(&self, peer: &Peer, now: Now, effects: &mut Effects) -> Option<Millis> {
-        let mut inbound = peer.inbound.lock();
-        let until = inbound.orphan_until?;
-        if now.mono < until || self.config.faults.has(Fault::OrphansForEver) {
-            return Some(until.max(now.mono + Millis(1)));
+    /// The orphans of a member stay until then. Orphans of an earlier process of it stay as long.
+    pub(crate) fn grant_grace(&self, id: MemberId, until: Millis) {
+        let mut graces = self.graces.lock();
+        let end = graces.entry(id).or_insert(until);
+        *end = until.max(*end);
+    }
+
+    /// Ends the grace of a member that turned out to be alive. False when there was none.
+    pub(crate) fn end_grace_of(&self, id: MemberId) -> bool {
+        self.graces.lock().remove(&id).is_some()
+    }
+
+    pub(crate) fn grace_left(&self, id: MemberId, now: Millis) -> Millis {
+        self.graces.lock().get(&id).map_or(Millis(0), |until| until.since(now))
+    }
+
+    fn end_graces(&self, now: Now, effects: &mut Effects) -> Option<Millis> {
+        if self.config.faults.has(Fault::OrphansForEver) {
+            return None;
         }
-        inbound.orphan_until = None;
-        let n_dropped = self.registry.drop_orphans(peer.id, now, &mut effects.changes);
-        if n_dropped > 0 {
-            inbound.is_incomplete = true;
+        let over: Vec<MemberId> = {
+            let mut graces = self.graces.lock();
+            let over = graces.iter().filter(|(_, until)| **until <= now.mono).map(|(id, _)| *id).collect();
+            graces.retain(|_, until| *until > now.mono);
+            over
+        };
+        for id in over {
+            let n_dropped = self.registry.drop_orphans(id, now, &mut effects.changes);
+            if n_dropped > 0
+                && let Some(peer) = self.peers.get(&id)
+            {
+                let mut inbound = peer.inbound.lock();
+                inbound.is_incomplete |= !inbound.orphans_are_former;
+            }
+            self.counters.orphans_dropped.fetch_add(n_dropped as u64, Ordering::Relaxed);
         }
-        self.counters
-            .orphans_dropped
-            .fetch_add(n_dropped as u64, Ordering::Relaxed);
-        None
+        self.graces.lock().values().min().copied()
     }
 
     // === the gate ===
@@ -475,9 +509,11 @@ impl Engine {
     }
 
     fn load_all_from(&self, source: MemberId, effects: &mut Effects) {
-        let Some(peer) = self.peers.get(&source) else {
+        let Some(peer) = self.peers.get(&source) else { return };
+        // Only a source that has agreed to this member's epoch counts the rows of its former process as orphans.
+        if !peer.outbound.lock().is_up() {
             return;
-        };
+        }
         let mut inbound = peer.inbound.lock();
         let Some(link) = inbound.link else { return };
         let bucket = self.with_start(|start| {
@@ -494,6 +530,7 @@ impl Engine {
     }
 
     fn open_gate(&self, complete: bool, now: Now, effects: &mut Effects) {
+        self.ready_time.store(self.registry.clock().tick(now.wall), Ordering::Relaxed);
         self.is_ready.store(true, Ordering::Relaxed);
         if !complete {
             self.counters.gate_limit_reached.store(1, Ordering::Relaxed);

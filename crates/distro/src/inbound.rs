@@ -36,8 +36,8 @@ pub(crate) struct Inbound {
     pub(crate) is_loaded: bool,
     /// Some of its rows were dropped here as orphans: resuming its log would leave them out.
     pub(crate) is_incomplete: bool,
-    /// End of the grace of its orphans.
-    pub(crate) orphan_until: Option<Millis>,
+    /// Its orphans here are of an earlier process, not of the one whose log is followed.
+    pub(crate) orphans_are_former: bool,
     is_ack_due: bool,
     replies: VecDeque<Reply>,
 }
@@ -76,17 +76,15 @@ impl Engine {
             if hello.epoch <= epoch {
                 return Err(LinkRefusal::EpochUsed { at_least: epoch + 1 });
             }
-            let until = now.mono + self.config.orphan_gone;
-            let grace = inbound.orphan_until.map_or(until, |earlier| earlier.min(until));
-            self.registry.mark_orphans(peer.id, now, &mut effects.changes);
-            *inbound = Inbound {
-                orphan_until: Some(grace),
-                ..Inbound::default()
-            };
-        } else if is_same_process && inbound.orphan_until.take().is_some() {
+            if self.registry.mark_orphans(peer.id, now, &mut effects.changes) > 0 {
+                self.grant_grace(peer.id, now.mono + self.config.orphan_gone);
+            }
+            *inbound = Inbound { orphans_are_former: true, ..Inbound::default() };
+        } else if is_same_process && self.end_grace_of(peer.id) {
             self.registry.unmark_orphans(peer.id, now, &mut effects.changes);
         }
-        let must_reload = inbound.known.is_none() || inbound.is_incomplete;
+        let has_nothing = !inbound.is_loaded && inbound.loading.is_none();
+        let must_reload = has_nothing || inbound.is_incomplete;
         let resume = match inbound.loading {
             _ if must_reload => Resume::Fresh,
             Some(bucket) => Resume::Loading {
@@ -252,6 +250,17 @@ impl Engine {
                     self.with_start(|start| start.all_bucket = bucket + 1);
                 } else if last {
                     inbound.loading = Some(bucket + 1);
+                }
+            }
+            Frame::Orphans { origin, remaining, rows } => {
+                let origin = MemberId(origin);
+                let grace = Millis(remaining).min(self.config.orphan_unreachable);
+                self.grant_grace(origin, now.mono + grace);
+                for op in rows {
+                    if let RowOp::Publish { client, service, instance, stamp } = row_op(op, origin) {
+                        let changes = &mut effects.changes;
+                        self.registry.apply_orphan(client, &service, instance, stamp, now, changes);
+                    }
                 }
             }
             Frame::SnapshotEnd { all: false } => {

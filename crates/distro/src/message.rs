@@ -234,6 +234,16 @@ pub enum Frame {
         /// The bucket is complete.
         last: bool,
     },
+    /// Rows of connections whose member is not alive, part of the "all" load: a member that restarts must not show
+    /// less than the others do.
+    Orphans {
+        /// The member that held the connections.
+        origin: u64,
+        /// What is left of their grace, in milliseconds.
+        remaining: u64,
+        /// The rows, publications only.
+        rows: Vec<Op>,
+    },
     /// The snapshot is complete.
     SnapshotEnd {
         /// Which of the two loads.

@@ -184,9 +184,9 @@ impl Engine {
         if let Some(want) = outbound.wants.pop_front() {
             self.answer(outbound, want);
         } else if let Some(bucket) = outbound.own_bucket {
-            outbound.own_bucket = self.stage_bucket(outbound, bucket, false);
+            outbound.own_bucket = self.stage_bucket(outbound, bucket, false, now);
         } else if let Some(bucket) = outbound.all_bucket {
-            outbound.all_bucket = self.stage_bucket(outbound, bucket, true);
+            outbound.all_bucket = self.stage_bucket(outbound, bucket, true, now);
         }
         if let Some(frame) = outbound.staged.pop_front() {
             return Some(frame);
@@ -272,7 +272,7 @@ impl Engine {
     }
 
     /// Stages the rows of one bucket and returns the bucket after it.
-    fn stage_bucket(&self, outbound: &mut Outbound, bucket: u16, all: bool) -> Option<u16> {
+    fn stage_bucket(&self, outbound: &mut Outbound, bucket: u16, all: bool, now: Now) -> Option<u16> {
         let mut bucket = bucket;
         // Empty buckets cost nothing on the wire.
         while usize::from(bucket) < N_BUCKETS {
@@ -282,7 +282,11 @@ impl Engine {
             }
             let this = bucket;
             bucket += 1;
-            if rows.is_empty() {
+            let n_staged = outbound.staged.len();
+            if all {
+                self.stage_orphans(outbound, usize::from(this), now);
+            }
+            if rows.is_empty() && outbound.staged.len() == n_staged {
                 continue;
             }
             let n_chunks = rows.len().div_ceil(MAX_ROWS);
@@ -303,6 +307,20 @@ impl Engine {
         outbound.staged.push_back(Frame::SnapshotEnd { all });
         outbound.last_digest = None;
         None
+    }
+
+    fn stage_orphans(&self, outbound: &mut Outbound, bucket: usize, now: Now) {
+        let mut by_origin: BTreeMap<MemberId, Vec<Op>> = BTreeMap::new();
+        for (client, op) in self.registry.bucket_orphans(bucket) {
+            by_origin.entry(client.origin).or_default().push(Op::from(&op));
+        }
+        for (origin, rows) in by_origin {
+            let remaining = self.grace_left(origin, now.mono).0;
+            for chunk in rows.chunks(MAX_ROWS) {
+                let rows = chunk.to_vec();
+                outbound.staged.push_back(Frame::Orphans { origin: origin.0, remaining, rows });
+            }
+        }
     }
 
     fn snapshot_rows(&self, bucket: usize, all: bool) -> Vec<Op> {
@@ -352,6 +370,7 @@ impl Engine {
             Reply::Offer { rows } => {
                 drop(outbound);
                 self.take_offer(peer, rows, now, effects);
+                self.signal_writes(effects);
             }
             want => {
                 if outbound.wants.len() >= MAX_WANTS {
@@ -361,7 +380,6 @@ impl Engine {
                 effects.push(Effect::LinkReady(peer.id));
             }
         }
-        self.signal_writes(effects);
         Ok(())
     }
 
@@ -394,8 +412,8 @@ impl Engine {
     }
 
     /// Rows that the peer holds and this member did not list. Newer ones are taken; for older ones the peer gets what
-    /// this member knows instead. A row that this member wrote in this epoch and holds no longer was removed: the
-    /// removal is written again.
+    /// this member knows instead. A row that this process wrote and holds no longer was removed: the removal
+    /// is written again.
     fn take_offer(&self, peer: &Peer, rows: Vec<Op>, now: Now, effects: &mut Effects) {
         let mut back = Vec::new();
         for op in rows {
@@ -413,8 +431,7 @@ impl Engine {
             if let Some(ours) = ours.filter(|o| matches!(o, RowOp::Versioned { stamp: s, .. } if *s > stamp))
             {
                 back.push(Op::from(&ours));
-            } else if stamp.member == self.me
-                && stamp.wall().0 >= self.epoch()
+            } else if self.wrote(stamp)
                 && self.registry.versioned(&service, &row, kind).is_none()
             {
                 let journal = &self.log;

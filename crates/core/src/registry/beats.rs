@@ -138,6 +138,9 @@ impl Registry {
             .get(KEY_NOT_JUDGED)
             .is_some_and(|v| v.eq_ignore_ascii_case("true"));
         let base = last.max(since);
+        // A row that an earlier owner found silent gets the rest of its time from a new one, not all of it again.
+        let is_taken_over = since > last;
+        let delete = if is_taken_over && !instance.healthy { delete - timeout } else { delete };
         let silence = now.mono.since(base);
         let verdict = Stamp {
             time: stamp.time + 1,

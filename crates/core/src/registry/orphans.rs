@@ -1,12 +1,17 @@
 //! Rows of connections whose member is not alive: they stay for a grace, and go the moment their publisher shows up
 //! elsewhere (`design.md` §3, Orphans).
 
-use crate::clock::Now;
+use std::sync::Arc;
+
+use crate::clock::{Now, Stamp};
 use crate::member_id::MemberId;
+use crate::model::instance::Instance;
+use crate::model::service_key::ServiceKey;
 use crate::registry::Registry;
-use crate::registry::change::{Changes, ClientId};
+use crate::registry::change::{Changes, ClientId, RowOp};
 use crate::registry::digest::{connection_row_id, contribution};
-use crate::registry::row::Publisher;
+use crate::registry::edit::Edit;
+use crate::registry::row::{Publication, Publisher};
 
 impl Registry {
     /// Marks every connection row of `origin` as an orphan and returns how many there are.
@@ -30,6 +35,7 @@ impl Registry {
                 continue;
             };
             let mut published = published.lock();
+            let n_before = n_dropped;
             for (service, rows) in published.take_all() {
                 let kept = self
                     .edit_existing(&service, now.mono, changes, |edit| {
@@ -50,12 +56,63 @@ impl Registry {
                     .unwrap_or_default();
                 published.set_rows(&service, kept.into_iter().collect());
             }
-            if published.all().is_empty() {
+            if n_dropped > n_before && published.all().is_empty() {
                 published.is_gone = true;
                 self.clients.remove(client);
             }
         }
         n_dropped
+    }
+
+    /// The orphans of a bucket with their connections, sorted by service and row.
+    pub fn bucket_orphans(&self, bucket: usize) -> Vec<(ClientId, RowOp)> {
+        let mut found = Vec::new();
+        for service in self.services_in(bucket) {
+            let rows = service.rows.lock();
+            let mut orphans: Vec<_> = rows
+                .iter()
+                .flat_map(|row| row.publications.iter())
+                .filter_map(|p| match p.publisher {
+                    Publisher::Connection(client) if p.is_orphan => Some((p.instance.row_key(), client, p.clone())),
+                    _ => None,
+                })
+                .collect();
+            drop(rows);
+            orphans.sort_by(|a, b| (&a.0, a.1).cmp(&(&b.0, b.1)));
+            found.extend(orphans.into_iter().map(|(_, client, p)| {
+                let service = service.key.clone();
+                (client, RowOp::Publish { client, service, instance: p.instance, stamp: p.stamp })
+            }));
+        }
+        found
+    }
+
+    /// Takes an orphan that another member still shows. A row with a live publisher is left alone.
+    pub fn apply_orphan(
+        &self,
+        client: ClientId,
+        service: &ServiceKey,
+        instance: Arc<Instance>,
+        stamp: Stamp,
+        now: Now,
+        changes: &mut Changes,
+    ) {
+        self.clock().observe(stamp.time);
+        let key = instance.row_key();
+        let hash = key.stable_hash(service);
+        let published = self.clients.get_or_add(client);
+        let mut published = published.lock();
+        let is_taken = self.edit(service, now.mono, changes, |edit| {
+            let is_live = edit.rows.find(hash).is_some_and(|r| r.publications.iter().any(|p| !p.is_orphan));
+            if !is_live {
+                let publisher = Publisher::Connection(client);
+                edit.set(hash, &key, Publication { publisher, stamp, instance, is_orphan: true });
+            }
+            !is_live
+        });
+        if is_taken {
+            published.add_row(service, hash);
+        }
     }
 
     fn set_orphans(&self, origin: MemberId, orphan: bool, now: Now, changes: &mut Changes) -> usize {
@@ -78,7 +135,7 @@ impl Registry {
 
     fn set_orphan(
         &self,
-        edit: &mut super::edit::Edit<'_>,
+        edit: &mut Edit<'_>,
         client: ClientId,
         hash: u64,
         orphan: bool,

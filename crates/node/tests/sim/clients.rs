@@ -1,0 +1,357 @@
+//! Clients: SDK clients that hold a connection, and clients that beat. Each client's instances have an address of its
+//! own, so that the oracle knows who must be listed.
+
+use std::collections::BTreeMap;
+
+use rollcall_core::{Instance, Metadata, RowKey, ServiceKey};
+use rollcall_node::{ConnectionId, ConnectionInfo, HttpWrite, NodeError, Push, RowTarget, Ticket, WriteDone};
+use smol_str::SmolStr;
+
+use super::Broken;
+use super::world::{Event, World};
+
+const N_SERVICES: u64 = 12;
+
+/// The list that a subscriber holds.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Held {
+    pub(super) rows: Vec<(RowKey, u64)>,
+    pub(super) last_ref_time: u64,
+}
+
+/// A client with a connection.
+#[derive(Debug, Default)]
+pub(super) struct Sdk {
+    pub(super) connection: Option<(usize, u64, ConnectionId)>,
+    /// What it wants to publish: by service, port and weight of each instance.
+    pub(super) publishes: BTreeMap<ServiceKey, BTreeMap<u16, u64>>,
+    pub(super) subscribes: BTreeMap<ServiceKey, Held>,
+    is_waiting: bool,
+}
+
+/// A client that beats for one row.
+#[derive(Debug, Default)]
+pub(super) struct Beating {
+    pub(super) registered: Option<(ServiceKey, u64)>,
+    /// A registration is on its way.
+    pending: Option<Pending>,
+    is_silent: bool,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+enum Pending {
+    Register(ServiceKey, u64),
+    Deregister(ServiceKey),
+    Beat,
+}
+
+/// All clients.
+#[derive(Debug)]
+pub(super) struct Clients {
+    pub(super) sdk: Vec<Sdk>,
+    pub(super) beating: Vec<Beating>,
+}
+
+impl Clients {
+    pub(super) fn new(n_sdk: usize, n_beating: usize) -> Self {
+        Clients {
+            sdk: (0..n_sdk).map(|_| Sdk::default()).collect(),
+            beating: (0..n_beating).map(|_| Beating::default()).collect(),
+        }
+    }
+}
+
+pub(super) fn service(n: u64) -> ServiceKey {
+    ServiceKey::new("public", if n % 3 == 0 { "G" } else { "DEFAULT_GROUP" }, &format!("svc-{n}"))
+}
+
+/// The instance of a client; `weight` tells versions apart.
+pub(super) fn instance(client: usize, port: u16, weight: u64) -> Instance {
+    let mut instance = Instance::at(&format!("10.1.0.{client}"), port);
+    instance.weight = weight as f64;
+    instance.metadata = Metadata::from_pairs([("client".into(), SmolStr::from(client.to_string()))]);
+    instance
+}
+
+impl World {
+    pub(super) fn client_of(&self, n: usize, connection: ConnectionId) -> Option<usize> {
+        let life = self.slots[n].life;
+        self.clients.sdk.iter().position(|c| c.connection == Some((n, life, connection)))
+    }
+
+    fn ready_nodes(&self) -> Vec<usize> {
+        (0..self.slots.len()).filter(|n| self.slots[*n].node.as_ref().is_some_and(|x| x.is_ready())).collect()
+    }
+
+    fn pick_ready(&mut self) -> Option<usize> {
+        let ready = self.ready_nodes();
+        (!ready.is_empty()).then(|| ready[self.rng.usize(0..ready.len())])
+    }
+
+    /// A client gets its turn: an SDK client without a connection connects, a beating one starts its beats.
+    pub(super) fn client_turn(&mut self, client: usize) {
+        if client < self.clients.sdk.len() {
+            self.clients.sdk[client].is_waiting = false;
+            self.connect(client);
+        } else {
+            self.after(0, Event::Beat(client));
+        }
+    }
+
+    fn connect(&mut self, client: usize) {
+        if self.clients.sdk[client].connection.is_some() {
+            return;
+        }
+        let Some(n) = self.pick_ready() else { return self.retry(client) };
+        let info = ConnectionInfo { is_naming: true, is_sdk: true, ..ConnectionInfo::default() };
+        let opened = self.with(n, |node, now, actions| node.open_connection(info, now, actions));
+        let Some(Ok(id)) = opened else { return self.retry(client) };
+        self.clients.sdk[client].connection = Some((n, self.slots[n].life, id));
+        // Redo: everything again, and what the subscription answers is thrown away, as the official clients do.
+        let services: Vec<_> = self.clients.sdk[client].publishes.keys().cloned().collect();
+        for service in services {
+            self.publish(client, &service);
+        }
+        let subscribed: Vec<_> = self.clients.sdk[client].subscribes.keys().cloned().collect();
+        for service in subscribed {
+            self.with(n, |node, now, actions| {
+                node.subscribe(id, &service, Some("".into()), now, actions).map(|_| ())
+            });
+        }
+    }
+
+    fn retry(&mut self, client: usize) {
+        if !self.clients.sdk[client].is_waiting {
+            self.clients.sdk[client].is_waiting = true;
+            let pause = self.rng.u64(100..1_500);
+            self.after(pause, Event::Client(client));
+        }
+    }
+
+    /// All connections to a node break; their clients find out and go elsewhere.
+    pub(super) fn node_lost(&mut self, n: usize) {
+        for client in 0..self.clients.sdk.len() {
+            if self.clients.sdk[client].connection.is_some_and(|(at, ..)| at == n) {
+                self.connection_lost(client);
+            }
+        }
+        // Answers that the node owed never come.
+        for client in 0..self.clients.beating.len() {
+            let pending = self.clients.beating[client].pending.take();
+            if let Some(Pending::Register(service, weight)) = pending {
+                self.oracle.uncertain(&service, &instance(client + 100, 9000, weight), self.now);
+            }
+        }
+    }
+
+    pub(super) fn connection_lost(&mut self, client: usize) {
+        self.clients.sdk[client].connection = None;
+        self.retry(client);
+    }
+
+    fn publish(&mut self, client: usize, service: &ServiceKey) {
+        let Some((n, _, id)) = self.clients.sdk[client].connection else { return };
+        let wanted = self.clients.sdk[client].publishes.get(service).cloned().unwrap_or_default();
+        let instances: Vec<_> = wanted.iter().map(|(port, weight)| instance(client, *port, *weight)).collect();
+        let rows = instances.clone();
+        let done = self.with(n, |node, now, actions| {
+            let done = node.register(id, service, instances, now, actions);
+            let view = node.query(service, now).map(|a| a.view);
+            (done, view)
+        });
+        match done {
+            Some((Ok(()), Ok(view))) => {
+                for row in rows {
+                    let is_listed = view.get(&row.ip, row.port, &row.cluster).is_some_and(|i| **i == row);
+                    self.oracle.registered(service, &row, is_listed, self.now);
+                }
+            }
+            _ => self.connection_lost(client),
+        }
+    }
+
+    /// One operation of a random client.
+    pub(super) fn operation(&mut self) {
+        self.report.operations += 1;
+        let n_sdk = self.clients.sdk.len();
+        let client = self.rng.usize(0..n_sdk + self.clients.beating.len());
+        if client < n_sdk {
+            self.sdk_operation(client);
+        } else {
+            self.beating_operation(client);
+        }
+    }
+
+    fn sdk_operation(&mut self, client: usize) {
+        let service = service(self.rng.u64(0..N_SERVICES));
+        let weight = self.rng.u64(1..10_000);
+        let port = 8000 + self.rng.u16(0..3);
+        match self.rng.u32(0..100) {
+            0..35 => {
+                let rows = BTreeMap::from([(port, weight)]);
+                self.change_publication(client, &service, rows);
+            }
+            35..50 => {
+                let rows = (0..self.rng.u16(1..4)).map(|n| (8000 + n, weight + u64::from(n))).collect();
+                self.change_publication(client, &service, rows);
+            }
+            50..65 => self.change_publication(client, &service, BTreeMap::new()),
+            65..85 => self.subscribe(client, &service),
+            85..92 => self.unsubscribe(client, &service),
+            _ => self.hang_up(client),
+        }
+    }
+
+    fn change_publication(&mut self, client: usize, service: &ServiceKey, rows: BTreeMap<u16, u64>) {
+        if self.clients.sdk[client].connection.is_none() {
+            return;
+        }
+        let former = self.clients.sdk[client].publishes.insert(service.clone(), rows.clone()).unwrap_or_default();
+        for (port, weight) in former.iter().filter(|(port, _)| !rows.contains_key(port)) {
+            self.oracle.withdrawn(service, &instance(client, *port, *weight), self.now);
+        }
+        if rows.is_empty() {
+            self.clients.sdk[client].publishes.remove(service);
+        }
+        self.publish(client, service);
+    }
+
+    fn subscribe(&mut self, client: usize, service: &ServiceKey) {
+        let Some((n, _, id)) = self.clients.sdk[client].connection else { return };
+        let done = self.with(n, |node, now, actions| node.subscribe(id, service, Some("".into()), now, actions));
+        if let Some(Ok(answer)) = done {
+            let held = self.clients.sdk[client].subscribes.entry(service.clone()).or_default();
+            if answer.last_ref_time.0 > held.last_ref_time {
+                held.last_ref_time = answer.last_ref_time.0;
+                held.rows = answer.view.instances().map(|i| (i.row_key(), i.weight as u64)).collect();
+            }
+        }
+    }
+
+    fn unsubscribe(&mut self, client: usize, service: &ServiceKey) {
+        let Some((n, _, id)) = self.clients.sdk[client].connection else { return };
+        self.clients.sdk[client].subscribes.remove(service);
+        self.with(n, |node, now, actions| node.unsubscribe(id, service, Some("".into()), now, actions).map(|_| ()));
+    }
+
+    /// The client stops for good, or for a while: everything it published goes with its connection.
+    fn hang_up(&mut self, client: usize) {
+        let Some((n, _, id)) = self.clients.sdk[client].connection.take() else { return };
+        let publishes = std::mem::take(&mut self.clients.sdk[client].publishes);
+        self.clients.sdk[client].subscribes.clear();
+        for (service, rows) in publishes {
+            for (port, weight) in rows {
+                self.oracle.withdrawn(&service, &instance(client, port, weight), self.now);
+            }
+        }
+        self.with(n, |node, now, actions| node.close_connection(id, now, actions));
+        self.retry(client);
+    }
+
+    /// A list arrives. Like the Go client, the subscriber drops what is not newer than what it holds.
+    pub(super) fn push(&mut self, n: usize, life: u64, push: Push) -> Result<(), Broken> {
+        if !self.is_alive(n, life) {
+            return Ok(());
+        }
+        let Some(client) = self.client_of(n, push.connection) else { return Ok(()) };
+        self.report.pushes += 1;
+        if let Some(held) = self.clients.sdk[client].subscribes.get_mut(&push.service) {
+            let rows: Vec<_> = push.view.instances().map(|i| (i.row_key(), i.weight as u64)).collect();
+            if push.last_ref_time.0 > held.last_ref_time {
+                held.last_ref_time = push.last_ref_time.0;
+                held.rows = rows;
+            }
+        }
+        let delay = self.rng.u64(0..4);
+        self.after(delay, Event::Ack(n, life, push.connection, push.request_id));
+        Ok(())
+    }
+
+    // === clients that beat ===
+
+    fn beating_operation(&mut self, client: usize) {
+        let at = client - self.clients.sdk.len();
+        if self.clients.beating[at].pending.is_some() {
+            return;
+        }
+        match (self.clients.beating[at].registered.clone(), self.rng.u32(0..10)) {
+            (Some((service, weight)), 0..3) => {
+                self.oracle.withdrawn(&service, &instance(at + 100, 9000, weight), self.now);
+                self.clients.beating[at].registered = None;
+                self.clients.beating[at].pending = Some(Pending::Deregister(service.clone()));
+                let target = target(at);
+                self.write(client, HttpWrite::Deregister { service, target });
+            }
+            (Some((service, weight)), 3) => {
+                // It falls silent: the registry has to find out by itself.
+                self.oracle.silenced(&service, &instance(at + 100, 9000, weight), self.now);
+                self.clients.beating[at].registered = None;
+                self.clients.beating[at].is_silent = true;
+            }
+            (Some((service, _)), _) => {
+                let weight = self.rng.u64(1..10_000);
+                self.register_beating(client, service, weight);
+            }
+            (None, _) if !self.clients.beating[at].is_silent || self.rng.bool() => {
+                self.clients.beating[at].is_silent = false;
+                let service = service(self.rng.u64(0..N_SERVICES));
+                let weight = self.rng.u64(1..10_000);
+                self.register_beating(client, service, weight);
+            }
+            _ => {}
+        }
+    }
+
+    fn register_beating(&mut self, client: usize, service: ServiceKey, weight: u64) {
+        let at = client - self.clients.sdk.len();
+        let row = instance(at + 100, 9000, weight);
+        self.oracle.uncertain(&service, &row, self.now);
+        self.clients.beating[at].pending = Some(Pending::Register(service.clone(), weight));
+        self.write(client, HttpWrite::Register { service, instance: row });
+    }
+
+    /// A beat every five seconds to whatever node is ready.
+    pub(super) fn beat_turn(&mut self, client: usize) {
+        let at = client - self.clients.sdk.len();
+        let again = 5_000 - self.rng.u64(0..200);
+        self.after(again, Event::Beat(client));
+        let beating = &mut self.clients.beating[at];
+        if beating.pending.is_some() {
+            return;
+        }
+        if let Some((service, _)) = beating.registered.clone() {
+            beating.pending = Some(Pending::Beat);
+            self.write(client, HttpWrite::Beat { service, target: target(at), full: None });
+        }
+    }
+
+    fn write(&mut self, client: usize, write: HttpWrite) {
+        let Some(n) = self.pick_ready() else {
+            return self.write_answered(client, Err(NodeError::NotReady));
+        };
+        let ticket: Ticket = self.ticket(n, client);
+        self.with(n, |node, now, actions| node.write(ticket, write, now, actions));
+    }
+
+    pub(super) fn write_answered(&mut self, client: usize, result: Result<WriteDone, NodeError>) {
+        let at = client - self.clients.sdk.len();
+        let Some(pending) = self.clients.beating[at].pending.take() else { return };
+        match (pending, result) {
+            (Pending::Register(service, weight), Ok(_)) => {
+                let row = instance(at + 100, 9000, weight);
+                self.oracle.registered(&service, &row, true, self.now);
+                self.clients.beating[at].registered = Some((service, weight));
+            }
+            (Pending::Beat, Ok(WriteDone::BeatUnknown { .. })) => {
+                let Some((service, weight)) = self.clients.beating[at].registered.clone() else { return };
+                self.oracle.forgotten(&service, &instance(at + 100, 9000, weight));
+                self.register_beating(client, service, weight);
+            }
+            _ => {}
+        }
+    }
+}
+
+fn target(at: usize) -> RowTarget {
+    RowTarget { ip: SmolStr::from(format!("10.1.0.{}", at + 100)), port: 9000, cluster: None }
+}

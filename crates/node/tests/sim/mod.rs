@@ -1,0 +1,91 @@
+//! Whole clusters in virtual time: nodes, their network, clients, faults, and the oracle that watches.
+//!
+//! Everything is drawn from one seed; the same seed gives the same trace hash.
+
+pub(crate) mod clients;
+pub(crate) mod invariants;
+pub(crate) mod oracle;
+pub(crate) mod world;
+
+use rollcall_node::Fault;
+
+/// What a run looks like.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Plan {
+    /// Seed of everything.
+    pub(crate) seed: u64,
+    /// Number of nodes.
+    pub(crate) n_nodes: usize,
+    /// Number of SDK clients.
+    pub(crate) n_sdk: usize,
+    /// Number of clients that beat.
+    pub(crate) n_beating: usize,
+    /// Operations of clients.
+    pub(crate) n_operations: usize,
+    /// Crashes, each followed by a restart.
+    pub(crate) n_crashes: usize,
+    /// A fault planted in every node.
+    pub(crate) planted: Option<Fault>,
+    /// Print every event.
+    pub(crate) print_trace: bool,
+}
+
+impl Plan {
+    /// The standard run of a seed.
+    pub(crate) fn of(seed: u64) -> Self {
+        Plan { seed, n_nodes: 3, n_sdk: 14, n_beating: 8, n_operations: 500, n_crashes: 3, planted: None, print_trace: false }
+    }
+}
+
+/// What a run did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Report {
+    /// Hash over every event.
+    pub(crate) trace: u64,
+    /// Operations of clients that were carried out.
+    pub(crate) operations: u64,
+    /// Stream messages lost, each breaking its stream.
+    pub(crate) lost: u64,
+    /// Messages delayed far beyond the usual.
+    pub(crate) delayed: u64,
+    /// Messages delivered twice.
+    pub(crate) duplicated: u64,
+    /// Nodes crashed.
+    pub(crate) crashed: u64,
+    /// Nodes restarted.
+    pub(crate) restarted: u64,
+    /// Checks of all invariants.
+    pub(crate) checks: u64,
+    /// Pushes that clients took.
+    pub(crate) pushes: u64,
+    /// Writes that were forwarded.
+    pub(crate) forwards: u64,
+}
+
+impl std::ops::AddAssign for Report {
+    fn add_assign(&mut self, other: Self) {
+        self.operations += other.operations;
+        self.lost += other.lost;
+        self.delayed += other.delayed;
+        self.duplicated += other.duplicated;
+        self.crashed += other.crashed;
+        self.restarted += other.restarted;
+        self.checks += other.checks;
+        self.pushes += other.pushes;
+        self.forwards += other.forwards;
+    }
+}
+
+/// An invariant that does not hold.
+#[derive(Clone, Debug)]
+pub(crate) struct Broken {
+    /// Which.
+    pub(crate) invariant: &'static str,
+    /// What was seen.
+    pub(crate) what: String,
+}
+
+/// Runs a plan to its end, or to the first broken invariant.
+pub(crate) fn run(plan: Plan) -> Result<Report, Broken> {
+    world::World::new(plan).run()
+}

@@ -1,0 +1,118 @@
+//! What clients were promised, row by row, and what each node has shown of it.
+
+use std::collections::BTreeMap;
+
+use rollcall_core::{Instance, RowKey, ServiceKey};
+
+/// A row that some client published at some time.
+#[derive(Clone, Debug)]
+pub(super) struct Promise {
+    /// What must be shown while it lives.
+    pub(super) instance: Instance,
+    pub(super) state: State,
+    /// Nodes that have shown this version of it in their present life.
+    pub(super) shown_by: Vec<usize>,
+    /// When every ready node showed it.
+    pub(super) replicated_at: Option<u64>,
+}
+
+/// Where a row stands.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum State {
+    /// A registration is on its way: it may or may not be listed.
+    Uncertain,
+    /// Acknowledged: it must be listed.
+    Alive {
+        /// Since.
+        since: u64,
+    },
+    /// Withdrawn, or its client is dead: it must go.
+    Dead {
+        /// Since.
+        since: u64,
+        /// By silence only.
+        silent: bool,
+        /// It has left every node: it must not come back.
+        left: bool,
+    },
+}
+
+/// All promises.
+#[derive(Debug, Default)]
+pub(super) struct Oracle {
+    pub(super) rows: BTreeMap<(ServiceKey, RowKey), Promise>,
+    /// When each node's present life became ready.
+    pub(super) ready_at: BTreeMap<usize, u64>,
+    started_at: BTreeMap<usize, u64>,
+    pub(super) broken_reads: Vec<String>,
+}
+
+impl Oracle {
+    fn set(&mut self, service: &ServiceKey, instance: &Instance, state: State) {
+        let key = (service.clone(), instance.row_key());
+        let promise = self.rows.entry(key).or_insert_with(|| Promise {
+            instance: instance.clone(),
+            state,
+            shown_by: Vec::new(),
+            replicated_at: None,
+        });
+        if promise.instance != *instance || !matches!(promise.state, State::Alive { .. }) {
+            promise.shown_by.clear();
+            promise.replicated_at = None;
+        }
+        promise.instance = instance.clone();
+        promise.state = state;
+    }
+
+    /// A registration was acknowledged; `is_listed`: the acknowledging node shows it at once.
+    pub(super) fn registered(&mut self, service: &ServiceKey, instance: &Instance, is_listed: bool, now: u64) {
+        if !is_listed {
+            self.broken_reads.push(format!("{service} {:?} at {now}", instance.row_key()));
+        }
+        let key = (service.clone(), instance.row_key());
+        let is_same = self.rows.get(&key).is_some_and(|p| {
+            p.instance == *instance && matches!(p.state, State::Alive { .. })
+        });
+        if !is_same {
+            self.set(service, instance, State::Alive { since: now });
+        }
+    }
+
+    pub(super) fn uncertain(&mut self, service: &ServiceKey, instance: &Instance, _now: u64) {
+        self.set(service, instance, State::Uncertain);
+    }
+
+    pub(super) fn withdrawn(&mut self, service: &ServiceKey, instance: &Instance, now: u64) {
+        self.set(service, instance, State::Dead { since: now, silent: false, left: false });
+    }
+
+    pub(super) fn silenced(&mut self, service: &ServiceKey, instance: &Instance, now: u64) {
+        self.set(service, instance, State::Dead { since: now, silent: true, left: false });
+    }
+
+    /// A beat was answered as unknown although the client was never told that its row is gone.
+    pub(super) fn forgotten(&mut self, service: &ServiceKey, instance: &Instance) {
+        let key = (service.clone(), instance.row_key());
+        if let Some(promise) = self.rows.get(&key)
+            && promise.replicated_at.is_some()
+        {
+            self.broken_reads.push(format!("beat of {service} {:?} answered as unknown", promise.instance.row_key()));
+        }
+    }
+
+    pub(super) fn node_crashed(&mut self, n: usize) {
+        self.ready_at.remove(&n);
+        for promise in self.rows.values_mut() {
+            promise.shown_by.retain(|at| *at != n);
+        }
+    }
+
+    pub(super) fn node_started(&mut self, n: usize, now: u64) {
+        self.started_at.insert(n, now);
+    }
+
+    /// Every node has been ready for a while, so that the next fault is a single one.
+    pub(super) fn quiet_since_restart(&self, now: u64) -> bool {
+        self.started_at.keys().all(|n| self.ready_at.get(n).is_some_and(|at| at + 4_000 < now))
+    }
+}

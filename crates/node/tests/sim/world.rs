@@ -1,0 +1,562 @@
+//! The event loop: virtual time, the network between nodes, crashes and restarts.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap};
+
+use rollcall_core::{MemberId, Millis, Now};
+use rollcall_distro::message::{Forward, ForwardReply, Frame, LinkHello, LinkRefusal, Probe, Reply, Welcome};
+use rollcall_node::{
+    Accepted, Action, Actions, ConnectionId, Faults, ForwardId, LinkId, Node, NodeConfig, NodeError, ProbeResult,
+    Push, Ticket, WriteDone,
+};
+use xxhash_rust::xxh3::Xxh3;
+
+use super::clients::Clients;
+use super::oracle::Oracle;
+use super::{Broken, Plan, Report};
+
+/// Virtual time over which operations and faults are spread.
+const BUSY: u64 = 150_000;
+/// Virtual time after that in which the cluster has to come to rest: longer than any grace and any beat time-out.
+const QUIET: u64 = 90_000;
+/// Period of the checks.
+const CHECK: u64 = 100;
+const WALL_START: u64 = 1_700_000_000_000;
+/// How long the shell waits for a probe and for a forward.
+const PROBE_TIMEOUT: u64 = 900;
+const FORWARD_TIMEOUT: u64 = 1_000;
+
+/// One stream between two nodes: frames one way, replies the other.
+#[derive(Clone, Copy, Debug)]
+struct Stream {
+    from: usize,
+    to: usize,
+    out: LinkId,
+    inbound: LinkId,
+    last_frame_at: u64,
+    last_reply_at: u64,
+}
+
+#[derive(Debug)]
+pub(super) enum Event {
+    /// A wake, or the standing tick of a node.
+    Tick(usize, u64, bool),
+    Dial(usize, usize, u64),
+    Hello(usize, usize, u64, LinkHello),
+    Welcome(usize, usize, u64, Result<(LinkId, Welcome), LinkRefusal>),
+    Frame(u64, Frame),
+    Reply(u64, Reply),
+    StreamBroken(u64),
+    Probe(usize, usize, u64, Probe, u64),
+    ProbeDone(usize, usize, u64, ProbeResult, u64),
+    Forward(usize, usize, u64, ForwardId, Forward),
+    ForwardReply(usize, u64, ForwardId, ForwardReply),
+    ForwardTimeout(usize, u64, ForwardId),
+    Push(usize, u64, Push),
+    Ack(usize, u64, ConnectionId, u64),
+    Crash,
+    Restart(usize),
+    Operation,
+    Client(usize),
+    Beat(usize),
+    Check,
+}
+
+/// Who waits for a ticket.
+#[derive(Clone, Copy, Debug)]
+enum Waiting {
+    Client(usize),
+    Forward(usize, u64, ForwardId),
+}
+
+pub(super) struct Slot {
+    pub(super) node: Option<Node>,
+    /// Number of the process: events of an earlier one are void.
+    pub(super) life: u64,
+    wall_offset: i64,
+    /// When the standing tick is due; an event with another time is void.
+    tick_at: u64,
+    tickets: BTreeMap<Ticket, Waiting>,
+    next_ticket: u64,
+}
+
+pub(super) struct World {
+    pub(super) plan: Plan,
+    pub(super) rng: fastrand::Rng,
+    pub(super) now: u64,
+    queue: BinaryHeap<Reverse<(u64, u64)>>,
+    events: BTreeMap<u64, Event>,
+    next_event: u64,
+    pub(super) slots: Vec<Slot>,
+    addresses: Vec<String>,
+    streams: BTreeMap<u64, Stream>,
+    dialing: BTreeMap<(usize, usize), u64>,
+    next_stream: u64,
+    trace: Xxh3,
+    pub(super) report: Report,
+    pub(super) oracle: Oracle,
+    pub(super) clients: Clients,
+    crashes_left: usize,
+}
+
+impl World {
+    pub(super) fn new(plan: Plan) -> Self {
+        let addresses: Vec<String> = (1..=plan.n_nodes).map(|n| format!("10.9.0.{n}:8848")).collect();
+        let slot = || Slot { node: None, life: 0, wall_offset: 0, tick_at: 0, tickets: BTreeMap::new(), next_ticket: 0 };
+        let mut world = World {
+            plan,
+            rng: fastrand::Rng::with_seed(plan.seed),
+            now: 0,
+            queue: BinaryHeap::new(),
+            events: BTreeMap::new(),
+            next_event: 0,
+            slots: (0..plan.n_nodes).map(|_| slot()).collect(),
+            addresses,
+            streams: BTreeMap::new(),
+            dialing: BTreeMap::new(),
+            next_stream: 0,
+            trace: Xxh3::new(),
+            report: Report::default(),
+            oracle: Oracle::default(),
+            clients: Clients::new(plan.n_sdk, plan.n_beating),
+            crashes_left: plan.n_crashes,
+        };
+        // Clocks differ by up to half a minute: nothing may depend on that.
+        for n in 0..plan.n_nodes {
+            world.slots[n].wall_offset = world.rng.i64(-30_000..30_000);
+            let at = world.rng.u64(0..500);
+            world.at(at, Event::Restart(n));
+        }
+        let start = 5_000;
+        for _ in 0..plan.n_operations {
+            let at = start + world.rng.u64(0..BUSY);
+            world.at(at, Event::Operation);
+        }
+        for n in 0..plan.n_sdk + plan.n_beating {
+            let at = start + world.rng.u64(0..2_000);
+            world.at(at, Event::Client(n));
+        }
+        if plan.n_crashes > 0 {
+            let at = start + world.rng.u64(8_000..20_000);
+            world.at(at, Event::Crash);
+        }
+        world.at(CHECK, Event::Check);
+        world
+    }
+
+    pub(super) fn at(&mut self, time: u64, event: Event) {
+        self.next_event += 1;
+        self.events.insert(self.next_event, event);
+        self.queue.push(Reverse((time.max(self.now), self.next_event)));
+    }
+
+    pub(super) fn after(&mut self, delay: u64, event: Event) {
+        self.at(self.now + delay, event);
+    }
+
+    pub(super) fn run(mut self) -> Result<Report, Broken> {
+        let end = 5_000 + BUSY + QUIET;
+        while let Some(Reverse((time, id))) = self.queue.pop() {
+            if time > end {
+                break;
+            }
+            self.now = time;
+            let Some(event) = self.events.remove(&id) else { continue };
+            let line = format!("{time} {event:?}");
+            if self.plan.print_trace {
+                println!("{line}");
+            }
+            self.trace.update(line.as_bytes());
+            self.handle(event)?;
+        }
+        self.check_at_rest()?;
+        self.report.trace = self.trace.digest();
+        Ok(self.report)
+    }
+
+    pub(super) fn is_busy(&self) -> bool {
+        self.now < 5_000 + BUSY
+    }
+
+    pub(super) fn clock(&self, n: usize) -> Now {
+        let wall = (WALL_START + self.now).saturating_add_signed(self.slots[n].wall_offset);
+        Now { mono: Millis(self.now), wall: Millis(wall) }
+    }
+
+    fn index(&self, id: MemberId) -> usize {
+        self.addresses.iter().position(|a| MemberId::of(a) == id).expect("a member of this world")
+    }
+
+    pub(super) fn is_alive(&self, n: usize, life: u64) -> bool {
+        self.slots[n].life == life && self.slots[n].node.is_some()
+    }
+
+    /// Calls a node and carries out what it asks for.
+    pub(super) fn with<R>(&mut self, n: usize, call: impl FnOnce(&Node, Now, &mut Actions) -> R) -> Option<R> {
+        let now = self.clock(n);
+        let node = self.slots[n].node.take()?;
+        let mut actions = Actions::default();
+        let result = call(&node, now, &mut actions);
+        self.slots[n].node = Some(node);
+        for action in actions.0 {
+            self.perform(n, action);
+        }
+        Some(result)
+    }
+
+    fn latency(&mut self) -> u64 {
+        if self.is_busy() && self.rng.u32(0..200) == 0 {
+            self.report.delayed += 1;
+            return self.rng.u64(100..800);
+        }
+        self.rng.u64(0..4)
+    }
+
+    fn is_lost(&mut self, one_in: u32) -> bool {
+        let lost = self.is_busy() && self.rng.u32(0..one_in) == 0;
+        self.report.lost += u64::from(lost);
+        lost
+    }
+
+    fn is_doubled(&mut self) -> bool {
+        let doubled = self.is_busy() && self.rng.u32(0..100) == 0;
+        self.report.duplicated += u64::from(doubled);
+        doubled
+    }
+
+    fn perform(&mut self, n: usize, action: Action) {
+        let life = self.slots[n].life;
+        match action {
+            Action::Wake => self.after(0, Event::Tick(n, life, true)),
+            Action::LinkReady { member } => {
+                let to = self.index(member);
+                self.pump_frames(n, to);
+            }
+            Action::RepliesReady { member } => {
+                let from = self.index(member);
+                self.pump_replies(from, n);
+            }
+            Action::Redial { member } => {
+                let to = self.index(member);
+                let stream = self.streams.iter().find(|(_, s)| s.from == n && s.to == to).map(|(id, _)| *id);
+                if let Some(stream) = stream {
+                    self.after(0, Event::StreamBroken(stream));
+                }
+            }
+            Action::Probe { to, probe } => {
+                let to = self.index(to);
+                let (delay, timeout) = (self.latency(), self.now + PROBE_TIMEOUT);
+                if self.is_lost(100) {
+                    self.at(timeout, Event::ProbeDone(n, to, life, ProbeResult::Missed, timeout));
+                } else {
+                    self.after(delay, Event::Probe(n, to, life, probe, timeout));
+                }
+            }
+            Action::Forward { id, to, forward } => {
+                self.report.forwards += 1;
+                let to = self.index(to);
+                self.after(FORWARD_TIMEOUT, Event::ForwardTimeout(n, life, id));
+                if !self.is_lost(100) {
+                    if self.is_doubled() {
+                        let delay = self.latency();
+                        self.after(delay, Event::Forward(n, to, life, id, forward.clone()));
+                    }
+                    let delay = self.latency();
+                    self.after(delay, Event::Forward(n, to, life, id, forward));
+                }
+            }
+            Action::Answer { ticket, result, accepted } => self.answered(n, ticket, result, accepted),
+            Action::Push(push) => {
+                let delay = self.latency();
+                self.after(delay, Event::Push(n, life, push));
+            }
+            Action::Detect { connection, request_id } | Action::Reset { connection, request_id, .. } => {
+                if self.client_of(n, connection).is_some() {
+                    let delay = self.latency();
+                    self.after(delay, Event::Ack(n, life, connection, request_id));
+                }
+            }
+            Action::Close { connection } => {
+                if let Some(client) = self.client_of(n, connection) {
+                    self.connection_lost(client);
+                }
+            }
+        }
+    }
+
+    pub(super) fn ticket(&mut self, n: usize, client: usize) -> Ticket {
+        self.new_ticket(n, Waiting::Client(client))
+    }
+
+    fn new_ticket(&mut self, n: usize, waiting: Waiting) -> Ticket {
+        let slot = &mut self.slots[n];
+        slot.next_ticket += 1;
+        let ticket = Ticket(slot.next_ticket);
+        slot.tickets.insert(ticket, waiting);
+        ticket
+    }
+
+    fn answered(&mut self, n: usize, ticket: Ticket, result: Result<WriteDone, NodeError>, accepted: Option<Accepted>) {
+        match self.slots[n].tickets.remove(&ticket) {
+            Some(Waiting::Client(client)) => self.write_answered(client, result),
+            Some(Waiting::Forward(from, life, id)) => {
+                let reply = Node::forward_reply(result, accepted);
+                let delay = self.latency();
+                self.after(delay, Event::ForwardReply(from, life, id, reply));
+            }
+            None => {}
+        }
+    }
+
+    fn handle(&mut self, event: Event) -> Result<(), Broken> {
+        match event {
+            Event::Tick(n, life, is_wake) => {
+                if self.is_alive(n, life) && (is_wake || self.slots[n].tick_at == self.now) {
+                    self.tick(n, life, is_wake);
+                }
+            }
+            Event::Dial(from, to, life) => self.dial(from, to, life),
+            Event::Hello(from, to, life, hello) => self.hello(from, to, life, hello),
+            Event::Welcome(from, to, life, answer) => self.welcome(from, to, life, answer),
+            Event::Frame(stream, frame) => self.frame(stream, frame),
+            Event::Reply(stream, reply) => self.reply(stream, reply),
+            Event::StreamBroken(stream) => self.break_stream(stream),
+            Event::Probe(from, to, life, probe, timeout) => {
+                let answer = self.with(to, |node, now, actions| node.on_probe(&probe, now, actions));
+                let result = match answer {
+                    Some(Ok(answer)) => ProbeResult::Answer(answer),
+                    Some(Err(_)) => ProbeResult::Missed,
+                    None => ProbeResult::Refused,
+                };
+                let at = self.now + self.latency();
+                let result = if at > timeout { ProbeResult::Missed } else { result };
+                self.at(at.min(timeout), Event::ProbeDone(from, to, life, result, timeout));
+            }
+            Event::ProbeDone(from, to, life, result, _) => {
+                if self.is_alive(from, life) {
+                    let id = MemberId::of(&self.addresses[to]);
+                    self.with(from, |node, now, actions| node.probe_done(id, result, now, actions));
+                }
+            }
+            Event::Forward(from, to, life, id, forward) => {
+                if self.slots[to].node.is_some() {
+                    let ticket = self.new_ticket(to, Waiting::Forward(from, life, id));
+                    self.with(to, |node, now, actions| node.forwarded(ticket, forward, now, actions));
+                } else if self.is_alive(from, life) {
+                    self.with(from, |node, now, actions| node.forward_failed(id, now, actions));
+                }
+            }
+            Event::ForwardReply(from, life, id, reply) => {
+                if self.is_alive(from, life) {
+                    self.with(from, |node, now, actions| node.forward_replied(id, reply, now, actions));
+                }
+            }
+            Event::ForwardTimeout(from, life, id) => {
+                if self.is_alive(from, life) {
+                    self.with(from, |node, now, actions| node.forward_failed(id, now, actions));
+                }
+            }
+            Event::Push(n, life, push) => self.push(n, life, push)?,
+            Event::Ack(n, life, connection, id) => {
+                if self.is_alive(n, life) {
+                    self.with(n, |node, now, actions| node.push_acked(connection, id, true, now, actions));
+                }
+            }
+            Event::Crash => self.crash(),
+            Event::Restart(n) => self.restart(n),
+            Event::Operation => self.operation(),
+            Event::Client(client) => self.client_turn(client),
+            Event::Beat(client) => self.beat_turn(client),
+            Event::Check => {
+                self.report.checks += 1;
+                self.check()?;
+                self.after(CHECK, Event::Check);
+            }
+        }
+        Ok(())
+    }
+
+    fn tick(&mut self, n: usize, life: u64, is_wake: bool) {
+        let next = self.with(n, |node, now, actions| node.tick(now, actions));
+        let Some(next) = next else { return };
+        let next = next.0.max(self.now + 1);
+        if !is_wake || next < self.slots[n].tick_at {
+            self.slots[n].tick_at = next;
+            self.at(next, Event::Tick(n, life, false));
+        }
+    }
+
+    // === streams ===
+
+    fn dial(&mut self, from: usize, to: usize, life: u64) {
+        if !self.is_alive(from, life) {
+            return;
+        }
+        let is_up = self.streams.values().any(|s| s.from == from && s.to == to);
+        if !is_up && self.dialing.get(&(from, to)).is_none_or(|until| *until <= self.now) {
+            self.dialing.insert((from, to), self.now + 2_000);
+            if let Some(hello) = self.slots[from].node.as_ref().map(Node::link_hello) {
+                let delay = self.latency();
+                self.after(delay, Event::Hello(from, to, life, hello));
+            }
+        }
+        let again = 200 + self.rng.u64(0..100);
+        self.after(again, Event::Dial(from, to, life));
+    }
+
+    fn hello(&mut self, from: usize, to: usize, life: u64, hello: LinkHello) {
+        let answer = self.with(to, |node, now, actions| node.accept_link(&hello, now, actions));
+        let Some(answer) = answer else {
+            self.dialing.remove(&(from, to));
+            return;
+        };
+        let answer = answer.map(|(link, _, welcome)| (link, welcome));
+        let delay = self.latency();
+        self.after(delay, Event::Welcome(from, to, life, answer));
+    }
+
+    fn welcome(&mut self, from: usize, to: usize, life: u64, answer: Result<(LinkId, Welcome), LinkRefusal>) {
+        self.dialing.remove(&(from, to));
+        if !self.is_alive(from, life) {
+            return;
+        }
+        let id = MemberId::of(&self.addresses[to]);
+        match answer {
+            Ok((inbound, welcome)) => {
+                let out = self.with(from, |node, now, actions| node.link_up(id, welcome, now, actions));
+                let Some(out) = out else { return };
+                self.next_stream += 1;
+                let stream =
+                    Stream { from, to, out, inbound, last_frame_at: self.now, last_reply_at: self.now };
+                self.streams.insert(self.next_stream, stream);
+                self.pump_frames(from, to);
+            }
+            Err(refusal) => {
+                self.with(from, |node, now, actions| node.link_refused(id, &refusal, now, actions));
+            }
+        }
+    }
+
+    fn pump_frames(&mut self, from: usize, to: usize) {
+        let Some((&id, _)) = self.streams.iter().find(|(_, s)| s.from == from && s.to == to) else { return };
+        loop {
+            let now = self.clock(from);
+            let Some(stream) = self.streams.get(&id).copied() else { return };
+            let Some(frame) = self.slots[from].node.as_ref().and_then(|n| n.poll_link(stream.out, now)) else {
+                return;
+            };
+            if self.is_lost(400) {
+                // A stream does not lose a message and go on: it breaks.
+                let delay = self.rng.u64(0..300);
+                self.after(delay, Event::StreamBroken(id));
+                return;
+            }
+            let at = (self.now + self.latency()).max(stream.last_frame_at);
+            if let Some(stream) = self.streams.get_mut(&id) {
+                stream.last_frame_at = at;
+            }
+            self.at(at, Event::Frame(id, frame));
+        }
+    }
+
+    fn pump_replies(&mut self, from: usize, to: usize) {
+        let Some((&id, _)) = self.streams.iter().find(|(_, s)| s.from == from && s.to == to) else { return };
+        loop {
+            let Some(stream) = self.streams.get(&id).copied() else { return };
+            let Some(reply) = self.slots[to].node.as_ref().and_then(|n| n.poll_reply(stream.inbound)) else {
+                return;
+            };
+            let at = (self.now + self.latency()).max(stream.last_reply_at);
+            if let Some(stream) = self.streams.get_mut(&id) {
+                stream.last_reply_at = at;
+            }
+            self.at(at, Event::Reply(id, reply));
+        }
+    }
+
+    fn frame(&mut self, id: u64, frame: Frame) {
+        let Some(stream) = self.streams.get(&id).copied() else { return };
+        let done = self.with(stream.to, |node, now, actions| node.on_frame(stream.inbound, frame, now, actions));
+        match done {
+            Some(Ok(())) => self.pump_replies(stream.from, stream.to),
+            Some(Err(_)) => self.break_stream(id),
+            None => {}
+        }
+    }
+
+    fn reply(&mut self, id: u64, reply: Reply) {
+        let Some(stream) = self.streams.get(&id).copied() else { return };
+        let done = self.with(stream.from, |node, now, actions| node.on_reply(stream.out, reply, now, actions));
+        match done {
+            Some(Ok(())) => self.pump_frames(stream.from, stream.to),
+            Some(Err(_)) => self.break_stream(id),
+            None => {}
+        }
+    }
+
+    fn break_stream(&mut self, id: u64) {
+        let Some(stream) = self.streams.remove(&id) else { return };
+        self.with(stream.from, |node, now, actions| node.link_down(stream.out, now, actions));
+        self.with(stream.to, |node, now, actions| node.inbound_down(stream.inbound, now, actions));
+    }
+
+    // === crashes ===
+
+    /// One node at a time: the next crash waits until all are ready again and a little longer.
+    fn crash(&mut self) {
+        let all_ready = self.slots.iter().all(|s| s.node.as_ref().is_some_and(Node::is_ready));
+        let all_settled = self.oracle.quiet_since_restart(self.now);
+        if !all_ready || !all_settled {
+            if self.is_busy() {
+                self.after(1_000, Event::Crash);
+            }
+            return;
+        }
+        let n = self.rng.usize(0..self.slots.len());
+        self.report.crashed += 1;
+        self.crashes_left -= 1;
+        self.slots[n].node = None;
+        self.slots[n].life += 1;
+        self.slots[n].tickets.clear();
+        let broken: Vec<u64> =
+            self.streams.iter().filter(|(_, s)| s.from == n || s.to == n).map(|(id, _)| *id).collect();
+        for id in broken {
+            self.break_stream(id);
+        }
+        self.oracle.node_crashed(n);
+        self.node_lost(n);
+        let down = match self.rng.u32(0..3) {
+            0 => self.rng.u64(200..1_500),
+            1 => self.rng.u64(1_500..8_000),
+            _ => self.rng.u64(8_000..25_000),
+        };
+        self.after(down, Event::Restart(n));
+        if self.crashes_left > 0 {
+            let next = down + self.rng.u64(5_000..25_000);
+            self.after(next, Event::Crash);
+        }
+    }
+
+    fn restart(&mut self, n: usize) {
+        let members: Vec<&str> = self.addresses.iter().map(String::as_str).collect();
+        let mut config = NodeConfig::new(members[n], &members, self.plan.seed);
+        if let Some(fault) = self.plan.planted {
+            config.faults = Faults::plant(fault);
+        }
+        if self.slots[n].life > 0 {
+            self.report.restarted += 1;
+            // The wall clock may have been set back meanwhile: epochs and stamps must rise all the same.
+            self.slots[n].wall_offset -= self.rng.i64(0..60_000);
+        }
+        self.slots[n].life += 1;
+        let (life, boot) = (self.slots[n].life, self.rng.u64(..));
+        let now = self.clock(n);
+        self.slots[n].node = Some(Node::new(config, boot, now));
+        self.oracle.node_started(n, self.now);
+        self.slots[n].tick_at = self.now;
+        self.after(0, Event::Tick(n, life, false));
+        for to in (0..self.slots.len()).filter(|to| *to != n) {
+            self.after(1, Event::Dial(n, to, life));
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! Whole clusters in deterministic simulation: the same node type that the server runs.
+//!
+//! `ROLLCALL_SIM_SEED=n` runs one seed, `ROLLCALL_SIM_SEEDS=n` runs that many instead of the default;
+//! `ROLLCALL_SIM_TRACE=1` prints every event.
+
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod sim;
+
+use rollcall_node::Fault;
+use sim::{Plan, Report, run};
+
+const DEFAULT_SEEDS: u64 = 200;
+
+/// Seeds that once failed; each stays.
+const FAILED_ONCE: &[u64] = &[];
+
+fn from_env(name: &str) -> Option<u64> {
+    std::env::var(name).ok().and_then(|text| text.parse().ok())
+}
+
+fn run_seed(seed: u64) -> Report {
+    let print_trace = std::env::var_os("ROLLCALL_SIM_TRACE").is_some();
+    match run(Plan { print_trace, ..Plan::of(seed) }) {
+        Ok(report) => report,
+        Err(broken) => panic!(
+            "seed {seed}: broken invariant: {}\n{}\nrun it again with ROLLCALL_SIM_SEED={seed}",
+            broken.invariant, broken.what
+        ),
+    }
+}
+
+#[test]
+fn invariants_hold_in_every_seed() {
+    let seeds: Vec<u64> = match from_env("ROLLCALL_SIM_SEED") {
+        Some(seed) => vec![seed],
+        None => {
+            let n_seeds = from_env("ROLLCALL_SIM_SEEDS").unwrap_or(DEFAULT_SEEDS);
+            FAILED_ONCE.iter().copied().chain(1..=n_seeds).collect()
+        }
+    };
+    let n_threads = std::thread::available_parallelism().map_or(1, usize::from).min(seeds.len());
+    let totals: Vec<Report> = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..n_threads)
+            .map(|t| {
+                let mine: Vec<u64> = seeds.iter().copied().skip(t).step_by(n_threads).collect();
+                scope.spawn(move || {
+                    let mut total = Report::default();
+                    for seed in mine {
+                        total += run_seed(seed);
+                    }
+                    total
+                })
+            })
+            .collect();
+        threads.into_iter().map(|t| t.join().unwrap_or_else(|e| std::panic::resume_unwind(e))).collect()
+    });
+    let mut total = Report::default();
+    totals.into_iter().for_each(|t| total += t);
+    println!("{} seeds: {total:?}", seeds.len());
+    if seeds.len() > 20 {
+        let faults = [total.lost, total.delayed, total.duplicated, total.crashed, total.restarted];
+        assert!(faults.iter().all(|n| *n > 0), "a kind of fault never happened: {total:?}");
+        assert!(total.pushes > 0 && total.forwards > 0);
+    }
+}
+
+#[test]
+fn the_same_seed_gives_the_same_trace() {
+    let (a, b, other) = (run_seed(7), run_seed(7), run_seed(8));
+    assert_eq!(a, b);
+    assert_ne!(a.trace, other.trace);
+}
+
+/// Each planted fault must break an invariant within some seeds; else the simulation would prove nothing.
+#[test]
+fn every_planted_fault_is_caught() {
+    let faults = [
+        Fault::LostRemoval,
+        Fault::StaleSnapshotRow,
+        Fault::NoGate,
+        Fault::ReusedEpoch,
+        Fault::NoRepair,
+        Fault::NoOrphanGrace,
+        Fault::OrphansForEver,
+        Fault::NoTakeoverGrace,
+        Fault::NoTombstones,
+        Fault::OldestWins,
+        Fault::LostPush,
+        Fault::NoExpiry,
+    ];
+    let mut missed = Vec::new();
+    for fault in faults {
+        let caught = (1..=40).find_map(|seed| {
+            let plan = Plan { planted: Some(fault), ..Plan::of(seed) };
+            run(plan).err().map(|broken| (seed, broken.invariant))
+        });
+        match caught {
+            Some((seed, invariant)) => println!("{fault:?}: caught by seed {seed}: {invariant}"),
+            None => missed.push(fault),
+        }
+    }
+    assert!(missed.is_empty(), "not caught: {missed:?}");
+}
