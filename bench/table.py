@@ -43,7 +43,7 @@ def number(value, digits=0):
 
 
 NAMES = {
-    "deregister: register #1": "gRPC register, first 100,000",
+    "deregister: register #1": "gRPC register, first {ok:,}",
     "deregister: deregister #1": "gRPC deregister",
     "deregister: register #2": "gRPC register, second round",
     "deregister: deregister #2": "gRPC deregister, second round",
@@ -86,7 +86,7 @@ def main(path):
         bad = row.get("errors", 0) + row.get("wrong", 0)
         note = f" ({bad} errors)" if bad else ""
         print(
-            f"| {NAMES.get(name, name)}{note} | {number(row['per_s'])} | {number(row.get('server_cpu_us_per_op'), 1)} | "
+            f"| {NAMES.get(name, name).format(**row)}{note} | {number(row['per_s'])} | {number(row.get('server_cpu_us_per_op'), 1)} | "
             f"{number(row.get('p50_ms'), 2)} | {number(row.get('p99_ms'), 2)} | {number(top.get('per_s'))} | "
             f"{number(top.get('server_cpu_us_per_op'), 1)} | {number(ratio, 2)} |"
         )

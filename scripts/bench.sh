@@ -43,7 +43,8 @@ trap 'stop "$server"; stop "$roof"' EXIT
 
 fresh() {
   stop "$server"
-  "$bin" --bind 127.0.0.1 --port $port --log-level warn >"$cache/bench-server.log" 2>&1 &
+  # Every variable ROLLCALL_* is a setting to the program.
+  env -u ROLLCALL_BIN "$bin" --bind 127.0.0.1 --port $port --log-level warn >"$cache/bench-server.log" 2>&1 &
   server=$!
   "$load" --target 127.0.0.1:$port --label rollcall --out "$out" watch --timeout 30 >&2
 }
