@@ -444,7 +444,10 @@ impl Engine {
     }
 
     pub(crate) fn grace_left(&self, id: MemberId, now: Millis) -> Millis {
-        self.graces.lock().get(&id).map_or(Millis(0), |until| until.since(now))
+        self.graces
+            .lock()
+            .get(&id)
+            .map_or(Millis(0), |until| until.since(now))
     }
 
     fn end_graces(&self, now: Now, effects: &mut Effects) -> Option<Millis> {
@@ -453,7 +456,11 @@ impl Engine {
         }
         let over: Vec<MemberId> = {
             let mut graces = self.graces.lock();
-            let over = graces.iter().filter(|(_, until)| **until <= now.mono).map(|(id, _)| *id).collect();
+            let over = graces
+                .iter()
+                .filter(|(_, until)| **until <= now.mono)
+                .map(|(id, _)| *id)
+                .collect();
             graces.retain(|_, until| *until > now.mono);
             over
         };
@@ -465,7 +472,9 @@ impl Engine {
                 let mut inbound = peer.inbound.lock();
                 inbound.is_incomplete |= !inbound.orphans_are_former;
             }
-            self.counters.orphans_dropped.fetch_add(n_dropped as u64, Ordering::Relaxed);
+            self.counters
+                .orphans_dropped
+                .fetch_add(n_dropped as u64, Ordering::Relaxed);
         }
         self.graces.lock().values().min().copied()
     }
@@ -509,7 +518,9 @@ impl Engine {
     }
 
     fn load_all_from(&self, source: MemberId, effects: &mut Effects) {
-        let Some(peer) = self.peers.get(&source) else { return };
+        let Some(peer) = self.peers.get(&source) else {
+            return;
+        };
         // Only a source that has agreed to this member's epoch counts the rows of its former process as orphans.
         if !peer.outbound.lock().is_up() {
             return;
@@ -530,7 +541,8 @@ impl Engine {
     }
 
     fn open_gate(&self, complete: bool, now: Now, effects: &mut Effects) {
-        self.ready_time.store(self.registry.clock().tick(now.wall), Ordering::Relaxed);
+        self.ready_time
+            .store(self.registry.clock().tick(now.wall), Ordering::Relaxed);
         self.is_ready.store(true, Ordering::Relaxed);
         if !complete {
             self.counters.gate_limit_reached.store(1, Ordering::Relaxed);

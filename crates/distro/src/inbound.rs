@@ -79,8 +79,11 @@ impl Engine {
             if self.registry.mark_orphans(peer.id, now, &mut effects.changes) > 0 {
                 self.grant_grace(peer.id, now.mono + self.config.orphan_gone);
             }
-            *inbound = Inbound { orphans_are_former: true, ..Inbound::default() };
-        } else if is_same_process && self.end_grace_of(peer.id) {
+            *inbound = Inbound {
+                orphans_are_former: true,
+                ..Inbound::default()
+            };
+        } else if is_same_process && !inbound.orphans_are_former && self.end_grace_of(peer.id) {
             self.registry.unmark_orphans(peer.id, now, &mut effects.changes);
         }
         let has_nothing = !inbound.is_loaded && inbound.loading.is_none();
@@ -252,14 +255,25 @@ impl Engine {
                     inbound.loading = Some(bucket + 1);
                 }
             }
-            Frame::Orphans { origin, remaining, rows } => {
+            Frame::Orphans {
+                origin,
+                remaining,
+                rows,
+            } => {
                 let origin = MemberId(origin);
                 let grace = Millis(remaining).min(self.config.orphan_unreachable);
                 self.grant_grace(origin, now.mono + grace);
                 for op in rows {
-                    if let RowOp::Publish { client, service, instance, stamp } = row_op(op, origin) {
+                    if let RowOp::Publish {
+                        client,
+                        service,
+                        instance,
+                        stamp,
+                    } = row_op(op, origin)
+                    {
                         let changes = &mut effects.changes;
-                        self.registry.apply_orphan(client, &service, instance, stamp, now, changes);
+                        self.registry
+                            .apply_orphan(client, &service, instance, stamp, now, changes);
                     }
                 }
             }

@@ -318,7 +318,11 @@ impl Engine {
             let remaining = self.grace_left(origin, now.mono).0;
             for chunk in rows.chunks(MAX_ROWS) {
                 let rows = chunk.to_vec();
-                outbound.staged.push_back(Frame::Orphans { origin: origin.0, remaining, rows });
+                outbound.staged.push_back(Frame::Orphans {
+                    origin: origin.0,
+                    remaining,
+                    rows,
+                });
             }
         }
     }
@@ -431,9 +435,7 @@ impl Engine {
             if let Some(ours) = ours.filter(|o| matches!(o, RowOp::Versioned { stamp: s, .. } if *s > stamp))
             {
                 back.push(Op::from(&ours));
-            } else if self.wrote(stamp)
-                && self.registry.versioned(&service, &row, kind).is_none()
-            {
+            } else if self.wrote(stamp) && self.registry.versioned(&service, &row, kind).is_none() {
                 let journal = &self.log;
                 self.registry
                     .remove_again(&service, &row, stamp, kind, now, journal, &mut effects.changes);

@@ -21,7 +21,10 @@ fn from_env(name: &str) -> Option<u64> {
 
 fn run_seed(seed: u64) -> Report {
     let print_trace = std::env::var_os("ROLLCALL_SIM_TRACE").is_some();
-    match run(Plan { print_trace, ..Plan::of(seed) }) {
+    match run(Plan {
+        print_trace,
+        ..Plan::of(seed)
+    }) {
         Ok(report) => report,
         Err(broken) => panic!(
             "seed {seed}: broken invariant: {}\n{}\nrun it again with ROLLCALL_SIM_SEED={seed}",
@@ -39,7 +42,9 @@ fn invariants_hold_in_every_seed() {
             FAILED_ONCE.iter().copied().chain(1..=n_seeds).collect()
         }
     };
-    let n_threads = std::thread::available_parallelism().map_or(1, usize::from).min(seeds.len());
+    let n_threads = std::thread::available_parallelism()
+        .map_or(1, usize::from)
+        .min(seeds.len());
     let totals: Vec<Report> = std::thread::scope(|scope| {
         let threads: Vec<_> = (0..n_threads)
             .map(|t| {
@@ -53,14 +58,26 @@ fn invariants_hold_in_every_seed() {
                 })
             })
             .collect();
-        threads.into_iter().map(|t| t.join().unwrap_or_else(|e| std::panic::resume_unwind(e))).collect()
+        threads
+            .into_iter()
+            .map(|t| t.join().unwrap_or_else(|e| std::panic::resume_unwind(e)))
+            .collect()
     });
     let mut total = Report::default();
     totals.into_iter().for_each(|t| total += t);
     println!("{} seeds: {total:?}", seeds.len());
     if seeds.len() > 20 {
-        let faults = [total.lost, total.delayed, total.duplicated, total.crashed, total.restarted];
-        assert!(faults.iter().all(|n| *n > 0), "a kind of fault never happened: {total:?}");
+        let faults = [
+            total.lost,
+            total.delayed,
+            total.duplicated,
+            total.crashed,
+            total.restarted,
+        ];
+        assert!(
+            faults.iter().all(|n| *n > 0),
+            "a kind of fault never happened: {total:?}"
+        );
         assert!(total.pushes > 0 && total.forwards > 0);
     }
 }
@@ -92,7 +109,10 @@ fn every_planted_fault_is_caught() {
     let mut missed = Vec::new();
     for fault in faults {
         let caught = (1..=40).find_map(|seed| {
-            let plan = Plan { planted: Some(fault), ..Plan::of(seed) };
+            let plan = Plan {
+                planted: Some(fault),
+                ..Plan::of(seed)
+            };
             run(plan).err().map(|broken| (seed, broken.invariant))
         });
         match caught {

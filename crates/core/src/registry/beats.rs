@@ -140,7 +140,11 @@ impl Registry {
         let base = last.max(since);
         // A row that an earlier owner found silent gets the rest of its time from a new one, not all of it again.
         let is_taken_over = since > last;
-        let delete = if is_taken_over && !instance.healthy { delete - timeout } else { delete };
+        let delete = if is_taken_over && !instance.healthy {
+            delete - timeout
+        } else {
+            delete
+        };
         let silence = now.mono.since(base);
         let verdict = Stamp {
             time: stamp.time + 1,

@@ -73,7 +73,9 @@ impl Registry {
                 .iter()
                 .flat_map(|row| row.publications.iter())
                 .filter_map(|p| match p.publisher {
-                    Publisher::Connection(client) if p.is_orphan => Some((p.instance.row_key(), client, p.clone())),
+                    Publisher::Connection(client) if p.is_orphan => {
+                        Some((p.instance.row_key(), client, p.clone()))
+                    }
                     _ => None,
                 })
                 .collect();
@@ -81,7 +83,15 @@ impl Registry {
             orphans.sort_by(|a, b| (&a.0, a.1).cmp(&(&b.0, b.1)));
             found.extend(orphans.into_iter().map(|(_, client, p)| {
                 let service = service.key.clone();
-                (client, RowOp::Publish { client, service, instance: p.instance, stamp: p.stamp })
+                (
+                    client,
+                    RowOp::Publish {
+                        client,
+                        service,
+                        instance: p.instance,
+                        stamp: p.stamp,
+                    },
+                )
             }));
         }
         found
@@ -103,10 +113,22 @@ impl Registry {
         let published = self.clients.get_or_add(client);
         let mut published = published.lock();
         let is_taken = self.edit(service, now.mono, changes, |edit| {
-            let is_live = edit.rows.find(hash).is_some_and(|r| r.publications.iter().any(|p| !p.is_orphan));
+            let is_live = edit
+                .rows
+                .find(hash)
+                .is_some_and(|r| r.publications.iter().any(|p| !p.is_orphan));
             if !is_live {
                 let publisher = Publisher::Connection(client);
-                edit.set(hash, &key, Publication { publisher, stamp, instance, is_orphan: true });
+                edit.set(
+                    hash,
+                    &key,
+                    Publication {
+                        publisher,
+                        stamp,
+                        instance,
+                        is_orphan: true,
+                    },
+                );
             }
             !is_live
         });
@@ -133,13 +155,7 @@ impl Registry {
         n_changed
     }
 
-    fn set_orphan(
-        &self,
-        edit: &mut Edit<'_>,
-        client: ClientId,
-        hash: u64,
-        orphan: bool,
-    ) -> bool {
+    fn set_orphan(&self, edit: &mut Edit<'_>, client: ClientId, hash: u64, orphan: bool) -> bool {
         let publisher = Publisher::Connection(client);
         let Some(publication) = edit.rows.find(hash).and_then(|r| r.publication(publisher)) else {
             return false;

@@ -62,7 +62,11 @@ impl Clients {
 }
 
 pub(super) fn service(n: u64) -> ServiceKey {
-    ServiceKey::new("public", if n % 3 == 0 { "G" } else { "DEFAULT_GROUP" }, &format!("svc-{n}"))
+    ServiceKey::new(
+        "public",
+        if n % 3 == 0 { "G" } else { "DEFAULT_GROUP" },
+        &format!("svc-{n}"),
+    )
 }
 
 /// The instance of a client; `weight` tells versions apart.
@@ -76,11 +80,16 @@ pub(super) fn instance(client: usize, port: u16, weight: u64) -> Instance {
 impl World {
     pub(super) fn client_of(&self, n: usize, connection: ConnectionId) -> Option<usize> {
         let life = self.slots[n].life;
-        self.clients.sdk.iter().position(|c| c.connection == Some((n, life, connection)))
+        self.clients
+            .sdk
+            .iter()
+            .position(|c| c.connection == Some((n, life, connection)))
     }
 
     fn ready_nodes(&self) -> Vec<usize> {
-        (0..self.slots.len()).filter(|n| self.slots[*n].node.as_ref().is_some_and(|x| x.is_ready())).collect()
+        (0..self.slots.len())
+            .filter(|n| self.slots[*n].node.as_ref().is_some_and(|x| x.is_ready()))
+            .collect()
     }
 
     fn pick_ready(&mut self) -> Option<usize> {
@@ -102,10 +111,18 @@ impl World {
         if self.clients.sdk[client].connection.is_some() {
             return;
         }
-        let Some(n) = self.pick_ready() else { return self.retry(client) };
-        let info = ConnectionInfo { is_naming: true, is_sdk: true, ..ConnectionInfo::default() };
+        let Some(n) = self.pick_ready() else {
+            return self.retry(client);
+        };
+        let info = ConnectionInfo {
+            is_naming: true,
+            is_sdk: true,
+            ..ConnectionInfo::default()
+        };
         let opened = self.with(n, |node, now, actions| node.open_connection(info, now, actions));
-        let Some(Ok(id)) = opened else { return self.retry(client) };
+        let Some(Ok(id)) = opened else {
+            return self.retry(client);
+        };
         self.clients.sdk[client].connection = Some((n, self.slots[n].life, id));
         // Redo: everything again, and what the subscription answers is thrown away, as the official clients do.
         let services: Vec<_> = self.clients.sdk[client].publishes.keys().cloned().collect();
@@ -115,7 +132,8 @@ impl World {
         let subscribed: Vec<_> = self.clients.sdk[client].subscribes.keys().cloned().collect();
         for service in subscribed {
             self.with(n, |node, now, actions| {
-                node.subscribe(id, &service, Some("".into()), now, actions).map(|_| ())
+                node.subscribe(id, &service, Some("".into()), now, actions)
+                    .map(|_| ())
             });
         }
     }
@@ -131,7 +149,10 @@ impl World {
     /// All connections to a node break; their clients find out and go elsewhere.
     pub(super) fn node_lost(&mut self, n: usize) {
         for client in 0..self.clients.sdk.len() {
-            if self.clients.sdk[client].connection.is_some_and(|(at, ..)| at == n) {
+            if self.clients.sdk[client]
+                .connection
+                .is_some_and(|(at, ..)| at == n)
+            {
                 self.connection_lost(client);
             }
         }
@@ -139,7 +160,8 @@ impl World {
         for client in 0..self.clients.beating.len() {
             let pending = self.clients.beating[client].pending.take();
             if let Some(Pending::Register(service, weight)) = pending {
-                self.oracle.uncertain(&service, &instance(client + 100, 9000, weight), self.now);
+                self.oracle
+                    .uncertain(&service, &instance(client + 100, 9000, weight), self.now);
             }
         }
     }
@@ -150,9 +172,18 @@ impl World {
     }
 
     fn publish(&mut self, client: usize, service: &ServiceKey) {
-        let Some((n, _, id)) = self.clients.sdk[client].connection else { return };
-        let wanted = self.clients.sdk[client].publishes.get(service).cloned().unwrap_or_default();
-        let instances: Vec<_> = wanted.iter().map(|(port, weight)| instance(client, *port, *weight)).collect();
+        let Some((n, _, id)) = self.clients.sdk[client].connection else {
+            return;
+        };
+        let wanted = self.clients.sdk[client]
+            .publishes
+            .get(service)
+            .cloned()
+            .unwrap_or_default();
+        let instances: Vec<_> = wanted
+            .iter()
+            .map(|(port, weight)| instance(client, *port, *weight))
+            .collect();
         let rows = instances.clone();
         let done = self.with(n, |node, now, actions| {
             let done = node.register(id, service, instances, now, actions);
@@ -162,7 +193,9 @@ impl World {
         match done {
             Some((Ok(()), Ok(view))) => {
                 for row in rows {
-                    let is_listed = view.get(&row.ip, row.port, &row.cluster).is_some_and(|i| **i == row);
+                    let is_listed = view
+                        .get(&row.ip, row.port, &row.cluster)
+                        .is_some_and(|i| **i == row);
                     self.oracle.registered(service, &row, is_listed, self.now);
                 }
             }
@@ -192,7 +225,9 @@ impl World {
                 self.change_publication(client, &service, rows);
             }
             35..50 => {
-                let rows = (0..self.rng.u16(1..4)).map(|n| (8000 + n, weight + u64::from(n))).collect();
+                let rows = (0..self.rng.u16(1..4))
+                    .map(|n| (8000 + n, weight + u64::from(n)))
+                    .collect();
                 self.change_publication(client, &service, rows);
             }
             50..65 => self.change_publication(client, &service, BTreeMap::new()),
@@ -206,9 +241,13 @@ impl World {
         if self.clients.sdk[client].connection.is_none() {
             return;
         }
-        let former = self.clients.sdk[client].publishes.insert(service.clone(), rows.clone()).unwrap_or_default();
+        let former = self.clients.sdk[client]
+            .publishes
+            .insert(service.clone(), rows.clone())
+            .unwrap_or_default();
         for (port, weight) in former.iter().filter(|(port, _)| !rows.contains_key(port)) {
-            self.oracle.withdrawn(service, &instance(client, *port, *weight), self.now);
+            self.oracle
+                .withdrawn(service, &instance(client, *port, *weight), self.now);
         }
         if rows.is_empty() {
             self.clients.sdk[client].publishes.remove(service);
@@ -217,31 +256,50 @@ impl World {
     }
 
     fn subscribe(&mut self, client: usize, service: &ServiceKey) {
-        let Some((n, _, id)) = self.clients.sdk[client].connection else { return };
-        let done = self.with(n, |node, now, actions| node.subscribe(id, service, Some("".into()), now, actions));
+        let Some((n, _, id)) = self.clients.sdk[client].connection else {
+            return;
+        };
+        let done = self.with(n, |node, now, actions| {
+            node.subscribe(id, service, Some("".into()), now, actions)
+        });
         if let Some(Ok(answer)) = done {
-            let held = self.clients.sdk[client].subscribes.entry(service.clone()).or_default();
+            let held = self.clients.sdk[client]
+                .subscribes
+                .entry(service.clone())
+                .or_default();
             if answer.last_ref_time.0 > held.last_ref_time {
                 held.last_ref_time = answer.last_ref_time.0;
-                held.rows = answer.view.instances().map(|i| (i.row_key(), i.weight as u64)).collect();
+                held.rows = answer
+                    .view
+                    .instances()
+                    .map(|i| (i.row_key(), i.weight as u64))
+                    .collect();
             }
         }
     }
 
     fn unsubscribe(&mut self, client: usize, service: &ServiceKey) {
-        let Some((n, _, id)) = self.clients.sdk[client].connection else { return };
+        let Some((n, _, id)) = self.clients.sdk[client].connection else {
+            return;
+        };
         self.clients.sdk[client].subscribes.remove(service);
-        self.with(n, |node, now, actions| node.unsubscribe(id, service, Some("".into()), now, actions).map(|_| ()));
+        self.with(n, |node, now, actions| {
+            node.unsubscribe(id, service, Some("".into()), now, actions)
+                .map(|_| ())
+        });
     }
 
     /// The client stops for good, or for a while: everything it published goes with its connection.
     fn hang_up(&mut self, client: usize) {
-        let Some((n, _, id)) = self.clients.sdk[client].connection.take() else { return };
+        let Some((n, _, id)) = self.clients.sdk[client].connection.take() else {
+            return;
+        };
         let publishes = std::mem::take(&mut self.clients.sdk[client].publishes);
         self.clients.sdk[client].subscribes.clear();
         for (service, rows) in publishes {
             for (port, weight) in rows {
-                self.oracle.withdrawn(&service, &instance(client, port, weight), self.now);
+                self.oracle
+                    .withdrawn(&service, &instance(client, port, weight), self.now);
             }
         }
         self.with(n, |node, now, actions| node.close_connection(id, now, actions));
@@ -253,10 +311,16 @@ impl World {
         if !self.is_alive(n, life) {
             return Ok(());
         }
-        let Some(client) = self.client_of(n, push.connection) else { return Ok(()) };
+        let Some(client) = self.client_of(n, push.connection) else {
+            return Ok(());
+        };
         self.report.pushes += 1;
         if let Some(held) = self.clients.sdk[client].subscribes.get_mut(&push.service) {
-            let rows: Vec<_> = push.view.instances().map(|i| (i.row_key(), i.weight as u64)).collect();
+            let rows: Vec<_> = push
+                .view
+                .instances()
+                .map(|i| (i.row_key(), i.weight as u64))
+                .collect();
             if push.last_ref_time.0 > held.last_ref_time {
                 held.last_ref_time = push.last_ref_time.0;
                 held.rows = rows;
@@ -276,7 +340,8 @@ impl World {
         }
         match (self.clients.beating[at].registered.clone(), self.rng.u32(0..10)) {
             (Some((service, weight)), 0..3) => {
-                self.oracle.withdrawn(&service, &instance(at + 100, 9000, weight), self.now);
+                self.oracle
+                    .withdrawn(&service, &instance(at + 100, 9000, weight), self.now);
                 self.clients.beating[at].registered = None;
                 self.clients.beating[at].pending = Some(Pending::Deregister(service.clone()));
                 let target = target(at);
@@ -284,7 +349,8 @@ impl World {
             }
             (Some((service, weight)), 3) => {
                 // It falls silent: the registry has to find out by itself.
-                self.oracle.silenced(&service, &instance(at + 100, 9000, weight), self.now);
+                self.oracle
+                    .silenced(&service, &instance(at + 100, 9000, weight), self.now);
                 self.clients.beating[at].registered = None;
                 self.clients.beating[at].is_silent = true;
             }
@@ -307,7 +373,13 @@ impl World {
         let row = instance(at + 100, 9000, weight);
         self.oracle.uncertain(&service, &row, self.now);
         self.clients.beating[at].pending = Some(Pending::Register(service.clone(), weight));
-        self.write(client, HttpWrite::Register { service, instance: row });
+        self.write(
+            client,
+            HttpWrite::Register {
+                service,
+                instance: row,
+            },
+        );
     }
 
     /// A beat every five seconds to whatever node is ready.
@@ -321,7 +393,14 @@ impl World {
         }
         if let Some((service, _)) = beating.registered.clone() {
             beating.pending = Some(Pending::Beat);
-            self.write(client, HttpWrite::Beat { service, target: target(at), full: None });
+            self.write(
+                client,
+                HttpWrite::Beat {
+                    service,
+                    target: target(at),
+                    full: None,
+                },
+            );
         }
     }
 
@@ -335,7 +414,9 @@ impl World {
 
     pub(super) fn write_answered(&mut self, client: usize, result: Result<WriteDone, NodeError>) {
         let at = client - self.clients.sdk.len();
-        let Some(pending) = self.clients.beating[at].pending.take() else { return };
+        let Some(pending) = self.clients.beating[at].pending.take() else {
+            return;
+        };
         match (pending, result) {
             (Pending::Register(service, weight), Ok(_)) => {
                 let row = instance(at + 100, 9000, weight);
@@ -343,7 +424,9 @@ impl World {
                 self.clients.beating[at].registered = Some((service, weight));
             }
             (Pending::Beat, Ok(WriteDone::BeatUnknown { .. })) => {
-                let Some((service, weight)) = self.clients.beating[at].registered.clone() else { return };
+                let Some((service, weight)) = self.clients.beating[at].registered.clone() else {
+                    return;
+                };
                 self.oracle.forgotten(&service, &instance(at + 100, 9000, weight));
                 self.register_beating(client, service, weight);
             }
@@ -353,5 +436,9 @@ impl World {
 }
 
 fn target(at: usize) -> RowTarget {
-    RowTarget { ip: SmolStr::from(format!("10.1.0.{}", at + 100)), port: 9000, cluster: None }
+    RowTarget {
+        ip: SmolStr::from(format!("10.1.0.{}", at + 100)),
+        port: 9000,
+        cluster: None,
+    }
 }

@@ -20,7 +20,9 @@ fn broken(invariant: &'static str, what: String) -> Result<(), Broken> {
 impl World {
     fn ready(&self) -> Vec<(usize, &Node)> {
         let nodes = self.slots.iter().enumerate();
-        nodes.filter_map(|(n, s)| s.node.as_ref().filter(|x| x.is_ready()).map(|x| (n, x))).collect()
+        nodes
+            .filter_map(|(n, s)| s.node.as_ref().filter(|x| x.is_ready()).map(|x| (n, x)))
+            .collect()
     }
 
     /// Invariants that hold at every moment.
@@ -63,12 +65,17 @@ impl World {
                         if is_due && !is_shown {
                             return broken(
                                 "a live provider is in every ready node's list",
-                                format!("{service} {key:?} at node {n}, time {now}: {listed:?} for {promise:?}"),
+                                format!(
+                                    "{service} {key:?} at node {n}, time {now}: {listed:?} for {promise:?}"
+                                ),
                             );
                         }
                     }
                     State::Dead { left: true, .. } if listed.is_some() => {
-                        return broken("a removed row does not come back", format!("{service} {key:?} at node {n}, {now}"));
+                        return broken(
+                            "a removed row does not come back",
+                            format!("{service} {key:?} at node {n}, {now}"),
+                        );
                     }
                     State::Dead { since, .. } if listed.is_some() && now > since + GONE_AFTER => {
                         return broken(
@@ -79,12 +86,17 @@ impl World {
                     State::Dead { .. } => {}
                 }
             }
-            let all_run = self.slots.iter().all(|s| s.node.as_ref().is_some_and(Node::is_ready));
+            let all_run = self
+                .slots
+                .iter()
+                .all(|s| s.node.as_ref().is_some_and(Node::is_ready));
             match &mut promise.state {
                 State::Alive { .. } if promise.shown_by.len() >= ready.len() && !ready.is_empty() => {
                     promise.replicated_at.get_or_insert(now);
                 }
-                State::Dead { left, since, .. } if all_run && n_listed == 0 && now > *since + 2_000 => *left = true,
+                State::Dead { left, since, .. } if all_run && n_listed == 0 && now > *since + 2_000 => {
+                    *left = true
+                }
                 _ => {}
             }
         }
@@ -95,9 +107,14 @@ impl World {
     pub(super) fn check_at_rest(&mut self) -> Result<(), Broken> {
         let ready = self.ready();
         if ready.len() != self.slots.len() {
-            return broken("every node becomes ready", format!("{} of {}", ready.len(), self.slots.len()));
+            return broken(
+                "every node becomes ready",
+                format!("{} of {}", ready.len(), self.slots.len()),
+            );
         }
-        let Some((_, first)) = ready.first() else { return Ok(()) };
+        let Some((_, first)) = ready.first() else {
+            return Ok(());
+        };
         for (n, node) in &ready {
             if node.digests() != first.digests() {
                 let what = format!("node {n}: {:?} against {:?}", node.digests(), first.digests());
@@ -105,14 +122,19 @@ impl World {
             }
             for origin in node.registry().digests().origins() {
                 if node.registry().digests().all(origin) != node.registry().recount_digests(origin) {
-                    return broken("digests equal what is counted", format!("node {n}, origin {origin:?}"));
+                    return broken(
+                        "digests equal what is counted",
+                        format!("node {n}, origin {origin:?}"),
+                    );
                 }
             }
         }
         for ((service, key), promise) in &self.oracle.rows {
             for (n, node) in &ready {
                 let view = node.registry().service(service).map(|s| s.view());
-                let listed = view.as_ref().and_then(|v| v.get(&key.ip, key.port, &key.cluster).cloned());
+                let listed = view
+                    .as_ref()
+                    .and_then(|v| v.get(&key.ip, key.port, &key.cluster).cloned());
                 let is_right = match promise.state {
                     State::Alive { .. } => listed.as_deref() == Some(&promise.instance),
                     State::Dead { .. } => listed.is_none(),
@@ -133,12 +155,18 @@ impl World {
 
     fn check_subscribers(&self) -> Result<(), Broken> {
         for (client, sdk) in self.clients.sdk.iter().enumerate() {
-            let Some((n, life, _)) = sdk.connection else { continue };
+            let Some((n, life, _)) = sdk.connection else {
+                continue;
+            };
             if !self.is_alive(n, life) {
                 continue;
             }
             for (service, held) in &sdk.subscribes {
-                let view = self.slots[n].node.as_ref().and_then(|x| x.registry().service(service)).map(|s| s.view());
+                let view = self.slots[n]
+                    .node
+                    .as_ref()
+                    .and_then(|x| x.registry().service(service))
+                    .map(|s| s.view());
                 let rows: Vec<_> = view
                     .map(|v| v.instances().map(|i| (i.row_key(), i.weight as u64)).collect())
                     .unwrap_or_default();

@@ -33,7 +33,16 @@ pub(crate) struct Plan {
 impl Plan {
     /// The standard run of a seed.
     pub(crate) fn of(seed: u64) -> Self {
-        Plan { seed, n_nodes: 3, n_sdk: 14, n_beating: 8, n_operations: 500, n_crashes: 3, planted: None, print_trace: false }
+        Plan {
+            seed,
+            n_nodes: 3,
+            n_sdk: 14,
+            n_beating: 8,
+            n_operations: 500,
+            n_crashes: 3,
+            planted: None,
+            print_trace: false,
+        }
     }
 }
 

@@ -65,14 +65,22 @@ impl Oracle {
     }
 
     /// A registration was acknowledged; `is_listed`: the acknowledging node shows it at once.
-    pub(super) fn registered(&mut self, service: &ServiceKey, instance: &Instance, is_listed: bool, now: u64) {
+    pub(super) fn registered(
+        &mut self,
+        service: &ServiceKey,
+        instance: &Instance,
+        is_listed: bool,
+        now: u64,
+    ) {
         if !is_listed {
-            self.broken_reads.push(format!("{service} {:?} at {now}", instance.row_key()));
+            self.broken_reads
+                .push(format!("{service} {:?} at {now}", instance.row_key()));
         }
         let key = (service.clone(), instance.row_key());
-        let is_same = self.rows.get(&key).is_some_and(|p| {
-            p.instance == *instance && matches!(p.state, State::Alive { .. })
-        });
+        let is_same = self
+            .rows
+            .get(&key)
+            .is_some_and(|p| p.instance == *instance && matches!(p.state, State::Alive { .. }));
         if !is_same {
             self.set(service, instance, State::Alive { since: now });
         }
@@ -83,11 +91,27 @@ impl Oracle {
     }
 
     pub(super) fn withdrawn(&mut self, service: &ServiceKey, instance: &Instance, now: u64) {
-        self.set(service, instance, State::Dead { since: now, silent: false, left: false });
+        self.set(
+            service,
+            instance,
+            State::Dead {
+                since: now,
+                silent: false,
+                left: false,
+            },
+        );
     }
 
     pub(super) fn silenced(&mut self, service: &ServiceKey, instance: &Instance, now: u64) {
-        self.set(service, instance, State::Dead { since: now, silent: true, left: false });
+        self.set(
+            service,
+            instance,
+            State::Dead {
+                since: now,
+                silent: true,
+                left: false,
+            },
+        );
     }
 
     /// A beat was answered as unknown although the client was never told that its row is gone.
@@ -96,7 +120,10 @@ impl Oracle {
         if let Some(promise) = self.rows.get(&key)
             && promise.replicated_at.is_some()
         {
-            self.broken_reads.push(format!("beat of {service} {:?} answered as unknown", promise.instance.row_key()));
+            self.broken_reads.push(format!(
+                "beat of {service} {:?} answered as unknown",
+                promise.instance.row_key()
+            ));
         }
     }
 
@@ -113,6 +140,8 @@ impl Oracle {
 
     /// Every node has been ready for a while, so that the next fault is a single one.
     pub(super) fn quiet_since_restart(&self, now: u64) -> bool {
-        self.started_at.keys().all(|n| self.ready_at.get(n).is_some_and(|at| at + 4_000 < now))
+        self.started_at
+            .keys()
+            .all(|n| self.ready_at.get(n).is_some_and(|at| at + 4_000 < now))
     }
 }

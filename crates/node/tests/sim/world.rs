@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, BinaryHeap};
 use rollcall_core::{MemberId, Millis, Now};
 use rollcall_distro::message::{Forward, ForwardReply, Frame, LinkHello, LinkRefusal, Probe, Reply, Welcome};
 use rollcall_node::{
-    Accepted, Action, Actions, ConnectionId, Faults, ForwardId, LinkId, Node, NodeConfig, NodeError, ProbeResult,
-    Push, Ticket, WriteDone,
+    Accepted, Action, Actions, ConnectionId, Faults, ForwardId, LinkId, Node, NodeConfig, NodeError,
+    ProbeResult, Push, Ticket, WriteDone,
 };
 use xxhash_rust::xxh3::Xxh3;
 
@@ -35,6 +35,8 @@ struct Stream {
     inbound: LinkId,
     last_frame_at: u64,
     last_reply_at: u64,
+    /// A message was lost: nothing comes through any more, and both ends will find out.
+    is_doomed: bool,
 }
 
 #[derive(Debug)]
@@ -48,7 +50,7 @@ pub(super) enum Event {
     Reply(u64, Reply),
     StreamBroken(u64),
     Probe(usize, usize, u64, Probe, u64),
-    ProbeDone(usize, usize, u64, ProbeResult, u64),
+    ProbeDone(usize, usize, u64, ProbeResult),
     Forward(usize, usize, u64, ForwardId, Forward),
     ForwardReply(usize, u64, ForwardId, ForwardReply),
     ForwardTimeout(usize, u64, ForwardId),
@@ -102,7 +104,14 @@ pub(super) struct World {
 impl World {
     pub(super) fn new(plan: Plan) -> Self {
         let addresses: Vec<String> = (1..=plan.n_nodes).map(|n| format!("10.9.0.{n}:8848")).collect();
-        let slot = || Slot { node: None, life: 0, wall_offset: 0, tick_at: 0, tickets: BTreeMap::new(), next_ticket: 0 };
+        let slot = || Slot {
+            node: None,
+            life: 0,
+            wall_offset: 0,
+            tick_at: 0,
+            tickets: BTreeMap::new(),
+            next_ticket: 0,
+        };
         let mut world = World {
             plan,
             rng: fastrand::Rng::with_seed(plan.seed),
@@ -161,7 +170,9 @@ impl World {
                 break;
             }
             self.now = time;
-            let Some(event) = self.events.remove(&id) else { continue };
+            let Some(event) = self.events.remove(&id) else {
+                continue;
+            };
             let line = format!("{time} {event:?}");
             if self.plan.print_trace {
                 println!("{line}");
@@ -180,11 +191,17 @@ impl World {
 
     pub(super) fn clock(&self, n: usize) -> Now {
         let wall = (WALL_START + self.now).saturating_add_signed(self.slots[n].wall_offset);
-        Now { mono: Millis(self.now), wall: Millis(wall) }
+        Now {
+            mono: Millis(self.now),
+            wall: Millis(wall),
+        }
     }
 
     fn index(&self, id: MemberId) -> usize {
-        self.addresses.iter().position(|a| MemberId::of(a) == id).expect("a member of this world")
+        self.addresses
+            .iter()
+            .position(|a| MemberId::of(a) == id)
+            .expect("a member of this world")
     }
 
     pub(super) fn is_alive(&self, n: usize, life: u64) -> bool {
@@ -192,7 +209,11 @@ impl World {
     }
 
     /// Calls a node and carries out what it asks for.
-    pub(super) fn with<R>(&mut self, n: usize, call: impl FnOnce(&Node, Now, &mut Actions) -> R) -> Option<R> {
+    pub(super) fn with<R>(
+        &mut self,
+        n: usize,
+        call: impl FnOnce(&Node, Now, &mut Actions) -> R,
+    ) -> Option<R> {
         let now = self.clock(n);
         let node = self.slots[n].node.take()?;
         let mut actions = Actions::default();
@@ -238,7 +259,11 @@ impl World {
             }
             Action::Redial { member } => {
                 let to = self.index(member);
-                let stream = self.streams.iter().find(|(_, s)| s.from == n && s.to == to).map(|(id, _)| *id);
+                let stream = self
+                    .streams
+                    .iter()
+                    .find(|(_, s)| s.from == n && s.to == to)
+                    .map(|(id, _)| *id);
                 if let Some(stream) = stream {
                     self.after(0, Event::StreamBroken(stream));
                 }
@@ -247,7 +272,7 @@ impl World {
                 let to = self.index(to);
                 let (delay, timeout) = (self.latency(), self.now + PROBE_TIMEOUT);
                 if self.is_lost(100) {
-                    self.at(timeout, Event::ProbeDone(n, to, life, ProbeResult::Missed, timeout));
+                    self.at(timeout, Event::ProbeDone(n, to, life, ProbeResult::Missed));
                 } else {
                     self.after(delay, Event::Probe(n, to, life, probe, timeout));
                 }
@@ -265,12 +290,24 @@ impl World {
                     self.after(delay, Event::Forward(n, to, life, id, forward));
                 }
             }
-            Action::Answer { ticket, result, accepted } => self.answered(n, ticket, result, accepted),
+            Action::Answer {
+                ticket,
+                result,
+                accepted,
+            } => self.answered(n, ticket, result, accepted),
             Action::Push(push) => {
                 let delay = self.latency();
                 self.after(delay, Event::Push(n, life, push));
             }
-            Action::Detect { connection, request_id } | Action::Reset { connection, request_id, .. } => {
+            Action::Detect {
+                connection,
+                request_id,
+            }
+            | Action::Reset {
+                connection,
+                request_id,
+                ..
+            } => {
                 if self.client_of(n, connection).is_some() {
                     let delay = self.latency();
                     self.after(delay, Event::Ack(n, life, connection, request_id));
@@ -296,7 +333,13 @@ impl World {
         ticket
     }
 
-    fn answered(&mut self, n: usize, ticket: Ticket, result: Result<WriteDone, NodeError>, accepted: Option<Accepted>) {
+    fn answered(
+        &mut self,
+        n: usize,
+        ticket: Ticket,
+        result: Result<WriteDone, NodeError>,
+        accepted: Option<Accepted>,
+    ) {
         match self.slots[n].tickets.remove(&ticket) {
             Some(Waiting::Client(client)) => self.write_answered(client, result),
             Some(Waiting::Forward(from, life, id)) => {
@@ -330,25 +373,31 @@ impl World {
                 };
                 let at = self.now + self.latency();
                 let result = if at > timeout { ProbeResult::Missed } else { result };
-                self.at(at.min(timeout), Event::ProbeDone(from, to, life, result, timeout));
+                self.at(at.min(timeout), Event::ProbeDone(from, to, life, result));
             }
-            Event::ProbeDone(from, to, life, result, _) => {
+            Event::ProbeDone(from, to, life, result) => {
                 if self.is_alive(from, life) {
                     let id = MemberId::of(&self.addresses[to]);
-                    self.with(from, |node, now, actions| node.probe_done(id, result, now, actions));
+                    self.with(from, |node, now, actions| {
+                        node.probe_done(id, result, now, actions)
+                    });
                 }
             }
             Event::Forward(from, to, life, id, forward) => {
                 if self.slots[to].node.is_some() {
                     let ticket = self.new_ticket(to, Waiting::Forward(from, life, id));
-                    self.with(to, |node, now, actions| node.forwarded(ticket, forward, now, actions));
+                    self.with(to, |node, now, actions| {
+                        node.forwarded(ticket, forward, now, actions)
+                    });
                 } else if self.is_alive(from, life) {
                     self.with(from, |node, now, actions| node.forward_failed(id, now, actions));
                 }
             }
             Event::ForwardReply(from, life, id, reply) => {
                 if self.is_alive(from, life) {
-                    self.with(from, |node, now, actions| node.forward_replied(id, reply, now, actions));
+                    self.with(from, |node, now, actions| {
+                        node.forward_replied(id, reply, now, actions)
+                    });
                 }
             }
             Event::ForwardTimeout(from, life, id) => {
@@ -359,7 +408,9 @@ impl World {
             Event::Push(n, life, push) => self.push(n, life, push)?,
             Event::Ack(n, life, connection, id) => {
                 if self.is_alive(n, life) {
-                    self.with(n, |node, now, actions| node.push_acked(connection, id, true, now, actions));
+                    self.with(n, |node, now, actions| {
+                        node.push_acked(connection, id, true, now, actions)
+                    });
                 }
             }
             Event::Crash => self.crash(),
@@ -393,7 +444,12 @@ impl World {
             return;
         }
         let is_up = self.streams.values().any(|s| s.from == from && s.to == to);
-        if !is_up && self.dialing.get(&(from, to)).is_none_or(|until| *until <= self.now) {
+        if !is_up
+            && self
+                .dialing
+                .get(&(from, to))
+                .is_none_or(|until| *until <= self.now)
+        {
             self.dialing.insert((from, to), self.now + 2_000);
             if let Some(hello) = self.slots[from].node.as_ref().map(Node::link_hello) {
                 let delay = self.latency();
@@ -426,27 +482,50 @@ impl World {
                 let out = self.with(from, |node, now, actions| node.link_up(id, welcome, now, actions));
                 let Some(out) = out else { return };
                 self.next_stream += 1;
-                let stream =
-                    Stream { from, to, out, inbound, last_frame_at: self.now, last_reply_at: self.now };
+                let stream = Stream {
+                    from,
+                    to,
+                    out,
+                    inbound,
+                    last_frame_at: self.now,
+                    last_reply_at: self.now,
+                    is_doomed: false,
+                };
                 self.streams.insert(self.next_stream, stream);
                 self.pump_frames(from, to);
             }
             Err(refusal) => {
-                self.with(from, |node, now, actions| node.link_refused(id, &refusal, now, actions));
+                self.with(from, |node, now, actions| {
+                    node.link_refused(id, &refusal, now, actions)
+                });
             }
         }
     }
 
     fn pump_frames(&mut self, from: usize, to: usize) {
-        let Some((&id, _)) = self.streams.iter().find(|(_, s)| s.from == from && s.to == to) else { return };
+        let Some((&id, _)) = self.streams.iter().find(|(_, s)| s.from == from && s.to == to) else {
+            return;
+        };
         loop {
             let now = self.clock(from);
-            let Some(stream) = self.streams.get(&id).copied() else { return };
-            let Some(frame) = self.slots[from].node.as_ref().and_then(|n| n.poll_link(stream.out, now)) else {
+            let Some(stream) = self.streams.get(&id).copied() else {
+                return;
+            };
+            if stream.is_doomed {
+                return;
+            }
+            let Some(frame) = self.slots[from]
+                .node
+                .as_ref()
+                .and_then(|n| n.poll_link(stream.out, now))
+            else {
                 return;
             };
             if self.is_lost(400) {
                 // A stream does not lose a message and go on: it breaks.
+                if let Some(stream) = self.streams.get_mut(&id) {
+                    stream.is_doomed = true;
+                }
                 let delay = self.rng.u64(0..300);
                 self.after(delay, Event::StreamBroken(id));
                 return;
@@ -460,10 +539,18 @@ impl World {
     }
 
     fn pump_replies(&mut self, from: usize, to: usize) {
-        let Some((&id, _)) = self.streams.iter().find(|(_, s)| s.from == from && s.to == to) else { return };
+        let Some((&id, _)) = self.streams.iter().find(|(_, s)| s.from == from && s.to == to) else {
+            return;
+        };
         loop {
-            let Some(stream) = self.streams.get(&id).copied() else { return };
-            let Some(reply) = self.slots[to].node.as_ref().and_then(|n| n.poll_reply(stream.inbound)) else {
+            let Some(stream) = self.streams.get(&id).copied() else {
+                return;
+            };
+            let Some(reply) = self.slots[to]
+                .node
+                .as_ref()
+                .and_then(|n| n.poll_reply(stream.inbound))
+            else {
                 return;
             };
             let at = (self.now + self.latency()).max(stream.last_reply_at);
@@ -475,8 +562,12 @@ impl World {
     }
 
     fn frame(&mut self, id: u64, frame: Frame) {
-        let Some(stream) = self.streams.get(&id).copied() else { return };
-        let done = self.with(stream.to, |node, now, actions| node.on_frame(stream.inbound, frame, now, actions));
+        let Some(stream) = self.streams.get(&id).copied() else {
+            return;
+        };
+        let done = self.with(stream.to, |node, now, actions| {
+            node.on_frame(stream.inbound, frame, now, actions)
+        });
         match done {
             Some(Ok(())) => self.pump_replies(stream.from, stream.to),
             Some(Err(_)) => self.break_stream(id),
@@ -485,8 +576,12 @@ impl World {
     }
 
     fn reply(&mut self, id: u64, reply: Reply) {
-        let Some(stream) = self.streams.get(&id).copied() else { return };
-        let done = self.with(stream.from, |node, now, actions| node.on_reply(stream.out, reply, now, actions));
+        let Some(stream) = self.streams.get(&id).copied() else {
+            return;
+        };
+        let done = self.with(stream.from, |node, now, actions| {
+            node.on_reply(stream.out, reply, now, actions)
+        });
         match done {
             Some(Ok(())) => self.pump_frames(stream.from, stream.to),
             Some(Err(_)) => self.break_stream(id),
@@ -495,16 +590,25 @@ impl World {
     }
 
     fn break_stream(&mut self, id: u64) {
-        let Some(stream) = self.streams.remove(&id) else { return };
-        self.with(stream.from, |node, now, actions| node.link_down(stream.out, now, actions));
-        self.with(stream.to, |node, now, actions| node.inbound_down(stream.inbound, now, actions));
+        let Some(stream) = self.streams.remove(&id) else {
+            return;
+        };
+        self.with(stream.from, |node, now, actions| {
+            node.link_down(stream.out, now, actions)
+        });
+        self.with(stream.to, |node, now, actions| {
+            node.inbound_down(stream.inbound, now, actions)
+        });
     }
 
     // === crashes ===
 
     /// One node at a time: the next crash waits until all are ready again and a little longer.
     fn crash(&mut self) {
-        let all_ready = self.slots.iter().all(|s| s.node.as_ref().is_some_and(Node::is_ready));
+        let all_ready = self
+            .slots
+            .iter()
+            .all(|s| s.node.as_ref().is_some_and(Node::is_ready));
         let all_settled = self.oracle.quiet_since_restart(self.now);
         if !all_ready || !all_settled {
             if self.is_busy() {
@@ -518,8 +622,12 @@ impl World {
         self.slots[n].node = None;
         self.slots[n].life += 1;
         self.slots[n].tickets.clear();
-        let broken: Vec<u64> =
-            self.streams.iter().filter(|(_, s)| s.from == n || s.to == n).map(|(id, _)| *id).collect();
+        let broken: Vec<u64> = self
+            .streams
+            .iter()
+            .filter(|(_, s)| s.from == n || s.to == n)
+            .map(|(id, _)| *id)
+            .collect();
         for id in broken {
             self.break_stream(id);
         }
