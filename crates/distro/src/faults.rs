@@ -22,14 +22,10 @@ pub enum Fault {
     OrphansForEver = 1 << 6,
     /// A new owner judges beats by silence from before it was owner.
     NoTakeoverGrace = 1 << 7,
-    /// Removals are forgotten at once, so that an older write revives the row.
-    NoTombstones = 1 << 8,
-    /// The older write wins.
-    OldestWins = 1 << 9,
     /// A change is not pushed.
-    LostPush = 1 << 10,
+    LostPush = 1 << 8,
     /// Silent instances are never removed.
-    NoExpiry = 1 << 11,
+    NoExpiry = 1 << 9,
 }
 
 /// The faults of one node.

@@ -14,7 +14,7 @@ use crate::convert::row_op;
 use crate::effect::{Effect, Effects};
 use crate::engine::{Engine, LinkId, Peer};
 use crate::faults::Fault;
-use crate::message::{Frame, LinkHello, LinkRefusal, Op, Reply, Resume, Welcome};
+use crate::message::{Fixed64, Frame, LinkHello, LinkRefusal, Op, Reply, Resume, Welcome};
 use crate::outbound::LinkError;
 
 /// Replies that may wait on one link.
@@ -288,8 +288,8 @@ impl Engine {
                 inbound.is_ack_due = true;
             }
             Frame::Digest { seq, root, absent } => {
-                if seq == inbound.applied && inbound.loading.is_none() {
-                    self.compare_digest(peer, inbound, root, &absent);
+                if u64::from(seq) == inbound.applied && inbound.loading.is_none() {
+                    self.compare_digest(peer, inbound, root.into(), &absent);
                 }
             }
             Frame::Buckets { origin, digests } => self.compare_buckets(inbound, origin, &digests),
@@ -345,7 +345,7 @@ impl Engine {
 
     // === verify ===
 
-    fn compare_digest(&self, peer: &Peer, inbound: &mut Inbound, root: u64, absent: &[(u64, u64)]) {
+    fn compare_digest(&self, peer: &Peer, inbound: &mut Inbound, root: u64, absent: &[(Fixed64, Fixed64)]) {
         if self.config.faults.has(Fault::NoRepair) {
             return;
         }
@@ -364,9 +364,9 @@ impl Engine {
         }
         // Rows whose writer both see as absent: nobody else speaks for them.
         for (origin, theirs) in absent {
-            let id = MemberId(*origin);
-            if id != peer.id && !self.has_alive(id) && differs(id, *theirs) {
-                inbound.reply(Reply::WantBuckets { origin: *origin });
+            let id = MemberId((*origin).into());
+            if id != peer.id && !self.has_alive(id) && differs(id, (*theirs).into()) {
+                inbound.reply(Reply::WantBuckets { origin: id.0 });
             }
         }
     }

@@ -6,6 +6,22 @@
 
 use bincode::{Decode, Encode};
 
+/// A number that always takes eight bytes, so that what a quiet cluster sends does not depend on what it holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
+pub struct Fixed64([u8; 8]);
+
+impl From<u64> for Fixed64 {
+    fn from(n: u64) -> Self {
+        Fixed64(n.to_le_bytes())
+    }
+}
+
+impl From<Fixed64> for u64 {
+    fn from(fixed: Fixed64) -> Self {
+        u64::from_le_bytes(fixed.0)
+    }
+}
+
 /// What a member says of itself when it dials another.
 #[derive(Clone, Debug, PartialEq, Encode, Decode)]
 pub struct LinkHello {
@@ -257,11 +273,11 @@ pub enum Frame {
     /// What the dialer's rows amount to at this position of the stream.
     Digest {
         /// The dialer's log position.
-        seq: u64,
+        seq: Fixed64,
         /// Root over the dialer's own rows.
-        root: u64,
+        root: Fixed64,
         /// Roots over versioned rows whose writer is not alive, by writer.
-        absent: Vec<(u64, u64)>,
+        absent: Vec<(Fixed64, Fixed64)>,
     },
     /// Bucket digests of the rows of one origin, as asked for.
     Buckets {

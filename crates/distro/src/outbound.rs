@@ -263,10 +263,12 @@ impl Engine {
             .origins()
             .into_iter()
             .filter(|origin| !self.has_alive(*origin));
-        let absent = absent.map(|origin| (origin.0, digests.root(origin))).collect();
+        let absent = absent
+            .map(|origin| (origin.0.into(), digests.root(origin).into()))
+            .collect();
         Some(Frame::Digest {
-            seq: outbound.sent,
-            root,
+            seq: outbound.sent.into(),
+            root: root.into(),
             absent,
         })
     }

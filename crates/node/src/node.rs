@@ -214,14 +214,9 @@ impl Node {
         let mut due = self.next_clean.load(Ordering::Relaxed);
         let view = self.engine.view();
         let owns = |service: &ServiceKey| self.is_ready() && view.owner(service) == Some(self.engine.me());
-        let tombstone = if self.config.faults.has(Fault::NoTombstones) {
-            Millis(0)
-        } else {
-            self.config.tombstone_life
-        };
         let lives = Lives {
             empty_service: self.config.empty_service_life,
-            tombstone,
+            tombstone: self.config.tombstone_life,
             over: self.config.override_life,
         };
         let mut n_cleaned = 0;

