@@ -37,7 +37,13 @@ end() {
     for pid in "${pids[@]}"; do
         kill -TERM "$pid" 2>/dev/null || true
     done
+    # A node drains for 3 s; one that has not ended long after that never will.
+    for ((i = 0; i < 100; i++)); do
+        kill -0 "${pids[@]}" 2>/dev/null || break
+        sleep 0.1
+    done
     for pid in "${pids[@]}"; do
+        kill -KILL "$pid" 2>/dev/null || true
         wait "$pid" 2>/dev/null || true
     done
 }

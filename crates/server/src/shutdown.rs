@@ -10,6 +10,8 @@ use crate::executor::Executor;
 
 /// Steps in which the drain sends clients away.
 const DRAIN_STEPS: u32 = 20;
+/// Least time between the word to the members and the end, so that it and the last writes arrive.
+const FAREWELL: Duration = Duration::from_millis(200);
 
 /// The signals that ask the process to end.
 pub struct Signals {
@@ -41,6 +43,11 @@ impl Signals {
 /// Tells the members that this node leaves, and its clients to go elsewhere, spread over `time`. Returns early when
 /// no client is left.
 pub async fn drain(exec: &Executor, time: Duration) {
+    let farewell = tokio::time::sleep(if exec.node().peers().is_empty() {
+        Duration::ZERO
+    } else {
+        FAREWELL
+    });
     let mut actions = Actions::default();
     exec.node().start_leaving(exec.now(), &mut actions);
     exec.run(actions);
@@ -67,4 +74,5 @@ pub async fn drain(exec: &Executor, time: Duration) {
         }
         tokio::time::sleep(step).await;
     }
+    farewell.await;
 }
