@@ -54,7 +54,7 @@ run_check() { scripts/check; }
 run_unit() {
   local flags
   mapfile -t flags < <(test_flags crates/*/tests/*.rs crates/*/tests/*/main.rs)
-  cargo test --workspace --locked --lib --bins "${flags[@]}" -- --show-output
+  cargo test --workspace --locked --no-fail-fast --lib --bins "${flags[@]}" -- --show-output
   cargo test --workspace --locked --doc
 }
 
@@ -75,7 +75,7 @@ run_cluster() {
     case $path in */clients.rs | */golden/main.rs) ;; *) files+=("$path") ;; esac
   done
   mapfile -t flags < <(test_flags "${files[@]}")
-  with_binary cargo test --workspace --locked "${flags[@]}" -- --test-threads 3
+  with_binary cargo test --workspace --locked --no-fail-fast "${flags[@]}" -- --test-threads 4
 }
 
 run_golden() { with_binary cargo test --workspace --locked --test golden -- --nocapture; }
