@@ -25,7 +25,7 @@ use crate::gate::{self, Contact, PeerProgress, Verdict};
 use crate::inbound::Inbound;
 use crate::log::Log;
 use crate::members::{Death, Member, MemberTable, OwnershipView, ProbeResult};
-use crate::message::{LinkHello, Probe};
+use crate::message::{LinkHello, LinkRefusal, Probe};
 use crate::outbound::Outbound;
 
 /// A tick that comes this late means that this process stood still: what it has not heard meanwhile says nothing.
@@ -254,6 +254,8 @@ impl Engine {
     /// What this member says of itself in probes.
     pub fn probe(&self) -> Probe {
         Probe {
+            cluster: self.config.cluster.clone(),
+            mapper: self.config.mapper.name().to_owned(),
             member: self.config.address.to_string(),
             epoch: self.epoch(),
             boot: self.boot,
@@ -335,6 +337,13 @@ impl Engine {
 
     /// Takes the result of a probe that this engine asked for.
     pub fn probe_done(&self, to: MemberId, result: ProbeResult, now: Now, effects: &mut Effects) {
+        let result = match result {
+            // Whoever answers in another cluster's name is not the member that was asked for.
+            ProbeResult::Answer(said) if self.check_cluster(&said.cluster, &said.mapper).is_err() => {
+                ProbeResult::Missed
+            }
+            result => result,
+        };
         let death = self.members.lock().note(to, result, now.mono);
         self.renew_view(now.mono);
         if let Some(death) = death {
@@ -343,11 +352,17 @@ impl Engine {
         self.step_gate(now, effects);
     }
 
-    /// Takes a probe of another member and answers it. `None`: the sender is not a member.
-    pub fn on_probe(&self, probe: &Probe, now: Now, effects: &mut Effects) -> Option<Probe> {
+    /// Takes a probe of another member and answers it.
+    ///
+    /// # Errors
+    /// [`LinkRefusal`] when the sender is not a member of this cluster.
+    pub fn on_probe(&self, probe: &Probe, now: Now, effects: &mut Effects) -> Result<Probe, LinkRefusal> {
+        self.check_cluster(&probe.cluster, &probe.mapper)?;
         let from = MemberId::of(&probe.member);
         if !self.peers.contains_key(&from) {
-            return None;
+            return Err(LinkRefusal::NotAMember {
+                member: probe.member.clone(),
+            });
         }
         let was_ready = self.members.lock().peer(from).is_some_and(Member::is_serving);
         self.members.lock().note_said(probe);
@@ -355,7 +370,26 @@ impl Engine {
             self.renew_view(now.mono);
             self.step_gate(now, effects);
         }
-        Some(self.probe())
+        Ok(self.probe())
+    }
+
+    /// Both sides must name the same cluster and the same rule of ownership.
+    pub(crate) fn check_cluster(&self, cluster: &str, mapper: &str) -> Result<(), LinkRefusal> {
+        if cluster != self.config.cluster {
+            let ours = self.config.cluster.clone();
+            return Err(LinkRefusal::Cluster {
+                theirs: cluster.to_owned(),
+                ours,
+            });
+        }
+        if mapper != self.config.mapper.name() {
+            let ours = self.config.mapper.name().to_owned();
+            return Err(LinkRefusal::Mapper {
+                theirs: mapper.to_owned(),
+                ours,
+            });
+        }
+        Ok(())
     }
 
     /// A request to a member failed: do not count on it until it answers a probe.

@@ -116,20 +116,7 @@ impl Engine {
     }
 
     fn check_hello(&self, hello: &LinkHello) -> Result<&Peer, LinkRefusal> {
-        if hello.cluster != self.config.cluster {
-            let ours = self.config.cluster.clone();
-            return Err(LinkRefusal::Cluster {
-                theirs: hello.cluster.clone(),
-                ours,
-            });
-        }
-        let mapper = self.config.mapper.name();
-        if hello.mapper != mapper {
-            return Err(LinkRefusal::Mapper {
-                theirs: hello.mapper.clone(),
-                ours: mapper.to_owned(),
-            });
-        }
+        self.check_cluster(&hello.cluster, &hello.mapper)?;
         let (low, high) = hello.formats;
         if low > FORMAT || high < OLDEST_FORMAT {
             return Err(LinkRefusal::Format {

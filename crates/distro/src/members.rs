@@ -291,6 +291,8 @@ mod tests {
 
     fn said(address: &str, ready: bool) -> Probe {
         Probe {
+            cluster: "rollcall".into(),
+            mapper: "modulo".into(),
             member: address.into(),
             epoch: 1,
             boot: 1,

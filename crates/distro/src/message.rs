@@ -353,6 +353,10 @@ pub enum Reply {
 /// A member's state, asked for once a second: both the question and the answer tell it.
 #[derive(Clone, Debug, PartialEq, Encode, Decode)]
 pub struct Probe {
+    /// Name of the cluster.
+    pub cluster: String,
+    /// Name of the ownership rule.
+    pub mapper: String,
     /// Advertised address of the sender.
     pub member: String,
     /// Its epoch.

@@ -884,14 +884,12 @@ impl Node {
     /// A probe of another member.
     ///
     /// # Errors
-    /// [`LinkRefusal::NotAMember`].
+    /// [`LinkRefusal`] when the sender is not a member of this cluster.
     pub fn on_probe(&self, probe: &Probe, now: Now, actions: &mut Actions) -> Result<Probe, LinkRefusal> {
         let mut effects = Effects::default();
         let answer = self.engine.on_probe(probe, now, &mut effects);
         self.settle(effects, now, actions);
-        answer.ok_or_else(|| LinkRefusal::NotAMember {
-            member: probe.member.clone(),
-        })
+        answer
     }
 
     /// The result of a probe that this node asked for.
