@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use tokio::task::JoinHandle;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 use crate::http::Http;
 use crate::model::{Instance, Service};
@@ -26,8 +26,8 @@ struct Counters {
 }
 
 impl BeatingInstance {
-    /// Registers at the first node and beats at each in turn, at this interval. A node that does not answer is passed
-    /// over; an instance that a node does not know is registered again.
+    /// Registers at the first node and beats at each in turn, at this interval. A node that does not answer
+    /// within the interval is passed over; an instance that a node does not know is registered again.
     ///
     /// # Errors
     /// The registration is refused.
@@ -45,13 +45,13 @@ impl BeatingInstance {
         let task = tokio::spawn(async move {
             for node in nodes.iter().cycle() {
                 sleep(interval).await;
-                match node.light_beat(&service, &instance).await {
-                    Ok(reply) if reply.code == 20404 => {
+                match timeout(interval, node.light_beat(&service, &instance)).await {
+                    Ok(Ok(reply)) if reply.code == 20404 => {
                         seen.unknown.fetch_add(1, Ordering::Relaxed);
                         let _ = node.register(&service, &instance).await;
                     }
-                    Ok(_) => _ = seen.beats.fetch_add(1, Ordering::Relaxed),
-                    Err(_) => _ = seen.failures.fetch_add(1, Ordering::Relaxed),
+                    Ok(Ok(_)) => _ = seen.beats.fetch_add(1, Ordering::Relaxed),
+                    Ok(Err(_)) | Err(_) => _ = seen.failures.fetch_add(1, Ordering::Relaxed),
                 }
             }
         });

@@ -1,10 +1,11 @@
 //! Where the program under test is.
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Child, Command};
 use std::sync::OnceLock;
 
 use anyhow::{Context, Result, ensure};
+use parking_lot::Mutex;
 
 /// The `rollcall` program: `ROLLCALL_BIN` if set, else built (or found up to date) beside the running test.
 ///
@@ -16,6 +17,33 @@ pub fn rollcall() -> &'static Path {
         Ok(path) => path,
         Err(error) => panic!("no rollcall program, set ROLLCALL_BIN: {error:#}"),
     })
+}
+
+/// A command that runs the program, without the `ROLLCALL_` variables of this process.
+pub fn command() -> Command {
+    let mut command = Command::new(rollcall());
+    for (name, _) in std::env::vars_os() {
+        if name.to_string_lossy().starts_with("ROLLCALL_") {
+            command.env_remove(name);
+        }
+    }
+    command
+}
+
+/// Starts a process. Until a child has replaced itself by its program it holds all sockets of this process open, so
+/// nothing may be checked for being free meanwhile: see [`while_nothing_starts`].
+///
+/// # Errors
+/// It cannot be started.
+pub fn spawn(command: &mut Command) -> std::io::Result<Child> {
+    while_nothing_starts(|| command.spawn())
+}
+
+/// Does something while no process is being started.
+pub fn while_nothing_starts<R>(action: impl FnOnce() -> R) -> R {
+    static STARTING: Mutex<()> = Mutex::new(());
+    let _guard = STARTING.lock();
+    action()
 }
 
 fn find() -> Result<PathBuf> {

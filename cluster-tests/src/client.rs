@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
+use bytes::Bytes;
 use serde_json::{Value, json};
 use tokio::sync::{Mutex, mpsc, watch};
 use tokio::task::JoinHandle;
@@ -66,32 +67,62 @@ impl ClientOptions {
     }
 }
 
-/// Something the node sent down the stream.
+/// Something the node sent down the stream. Its body is not parsed until it is asked for: there may be many.
 #[derive(Clone, Debug)]
 pub struct Push {
     /// When it came.
     pub at: Instant,
-    /// Type and body.
-    pub message: Answer,
+    /// Type of the body.
+    pub kind: String,
+    /// The body.
+    pub body: Bytes,
 }
 
 impl Push {
+    fn of(payload: Payload) -> Result<Self> {
+        let kind = payload.metadata.context("a push without metadata")?.r#type;
+        Ok(Push {
+            at: Instant::now(),
+            kind,
+            body: payload.body.unwrap_or_default().value.into(),
+        })
+    }
+
+    /// The body as JSON.
+    ///
+    /// # Errors
+    /// It is none.
+    pub fn json(&self) -> Result<Value> {
+        serde_json::from_slice(&self.body).with_context(|| format!("body of {}", self.kind))
+    }
+
     /// The list in a `NotifySubscriberRequest`.
     ///
     /// # Errors
     /// It is another message, or its list is not as in the protocol.
     pub fn list(&self) -> Result<List> {
         ensure!(
-            self.message.kind == "NotifySubscriberRequest",
+            self.kind == "NotifySubscriberRequest",
             "a {} is no list",
-            self.message.kind
+            self.kind
         );
-        List::from_json(self.message.body["serviceInfo"].clone())
+        List::from_json(self.json()?["serviceInfo"].take())
     }
 
-    fn is_of(&self, service: &Service) -> bool {
-        let info = &self.message.body["serviceInfo"];
-        info["name"] == service.name.as_str() && info["groupName"] == service.group.as_str()
+    /// The answer of a client that took it.
+    fn acknowledgement(&self) -> Result<Payload> {
+        #[derive(serde::Deserialize)]
+        struct Id {
+            #[serde(rename = "requestId")]
+            id: String,
+        }
+        let Some(stem) = self.kind.strip_suffix("Request") else {
+            bail!("a push of type {}", self.kind)
+        };
+        let Id { id } =
+            serde_json::from_slice(&self.body).with_context(|| format!("no requestId in {}", self.kind))?;
+        let body = json!({"requestId": id, "resultCode": 200, "errorCode": 0, "success": true});
+        Ok(payload(&format!("{stem}Response"), &body))
     }
 }
 
@@ -358,12 +389,15 @@ impl Client {
         let mut last = "no list was pushed".to_owned();
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
-            let push = self.next_push(left).await.context(last)?;
-            if !push.is_of(service) {
-                last = format!("last was a {} {}", push.message.kind, push.message.body);
+            let push = self.next_push(left).await.with_context(|| last.clone())?;
+            if push.kind != "NotifySubscriberRequest" {
+                last = format!("last was a {}", push.kind);
                 continue;
             }
             let list = push.list()?;
+            if !list.is_of(service) {
+                continue;
+            }
             match check(&list) {
                 Ok(()) => return Ok(list),
                 Err(error) => last = format!("the last list pushed: {error:#}"),
@@ -460,8 +494,8 @@ struct Reader {
 impl Reader {
     async fn run(self, mut down: Streaming<Payload>) -> Result<()> {
         while let Some(payload_down) = down.message().await? {
-            let message = Answer::open(payload_down)?;
-            let is_acked = match message.kind.as_str() {
+            let push = Push::of(payload_down)?;
+            let is_acked = match push.kind.as_str() {
                 "SetupAckRequest" => {
                     self.ready.send_replace(true);
                     continue;
@@ -470,25 +504,11 @@ impl Reader {
                 _ => self.acks == Acks::All,
             };
             if is_acked {
-                self.up.send(acknowledgement(&message)?)?;
+                self.up.send(push.acknowledgement()?)?;
             }
             // The receiver is gone only when the client is.
-            let _ = self.pushes.send(Push {
-                at: Instant::now(),
-                message,
-            });
+            let _ = self.pushes.send(push);
         }
         Ok(())
     }
-}
-
-fn acknowledgement(message: &Answer) -> Result<Payload> {
-    let Some(stem) = message.kind.strip_suffix("Request") else {
-        bail!("a push of type {}", message.kind)
-    };
-    let id = message.body["requestId"]
-        .as_str()
-        .with_context(|| format!("no requestId in {}", message.body))?;
-    let body = json!({"requestId": id, "resultCode": 200, "errorCode": 0, "success": true});
-    Ok(payload(&format!("{stem}Response"), &body))
 }

@@ -4,7 +4,7 @@ use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use futures_util::future::try_join_all;
 
 use crate::client::Client;
@@ -17,6 +17,9 @@ use crate::{binary, reaper};
 
 /// Time in which a change must be everywhere, on a machine that is busy with other tests.
 pub const SOON: Duration = Duration::from_secs(10);
+
+/// Environment variable with flags for every node of every cluster, e.g. `--log-level debug`; flags of a test win.
+pub const MORE_FLAGS: &str = "CLUSTER_TESTS_FLAGS";
 
 /// Settings of a cluster that is about to be started.
 #[derive(Debug)]
@@ -139,9 +142,15 @@ impl ClusterBuilder {
         } else {
             args.extend(["--members".to_owned(), members.join(",")]);
         }
-        for to in (0..self.n_nodes).filter(|to| *to != i && links.is_some()) {
-            let proxy = links.map(|l| l.address(i, to)).context("no proxy")?;
-            args.extend(["--peer-route".to_owned(), format!("{}={proxy}", address(to))]);
+        if let Some(links) = links {
+            let others = (0..self.n_nodes).filter(|to| *to != i);
+            let routes: Vec<String> = others
+                .map(|to| format!("{}={}", address(to), links.address(i, to)))
+                .collect();
+            args.extend(["--peer-addresses".to_owned(), routes.join(",")]);
+        }
+        if let Ok(more) = std::env::var(MORE_FLAGS) {
+            args.extend(more.split_whitespace().map(String::from));
         }
         args.extend(self.flags.iter().cloned());
         args.extend(

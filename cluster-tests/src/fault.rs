@@ -1,7 +1,7 @@
 //! Faults between members: a TCP proxy for each directed pair that can pass bytes on, hold them back, cut or refuse.
 //!
 //! A link from A to B is what A dials at B's peer port: A's stream to B, A's probes of B and A's forwards to B. Nodes
-//! are sent to the proxies by their setting `peer_route`.
+//! are sent to the proxies by their setting `peer_addresses`.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;

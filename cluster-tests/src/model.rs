@@ -253,6 +253,11 @@ impl List {
         Ok(List { hosts, json })
     }
 
+    /// Whether it is the list of this service, as gRPC names it.
+    pub fn is_of(&self, service: &Service) -> bool {
+        self.json["name"] == service.name.as_str() && self.json["groupName"] == service.group.as_str()
+    }
+
     /// The addresses `ip:port`, sorted; an address in two clusters stands twice.
     pub fn addresses(&self) -> Vec<String> {
         let mut list: Vec<String> = self.hosts.iter().map(Instance::address).collect();

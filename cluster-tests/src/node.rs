@@ -4,7 +4,7 @@ use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, ExitStatus, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
@@ -121,18 +121,10 @@ impl Node {
             .append(true)
             .open(self.log_path())?;
         writeln!(log, "==== start of {} with {:?}", self.address(), self.args)?;
-        let mut command = Command::new(binary::rollcall());
+        let mut command = binary::command();
         command.args(&self.args).current_dir(&self.dir);
-        for (name, _) in std::env::vars_os() {
-            if name.to_string_lossy().starts_with("ROLLCALL_") {
-                command.env_remove(name);
-            }
-        }
-        let child = command
-            .stdin(Stdio::null())
-            .stdout(log.try_clone()?)
-            .stderr(log)
-            .spawn()?;
+        command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
+        let child = binary::spawn(&mut command)?;
         reaper::watch_pid(child.id());
         Ok(child)
     }

@@ -4,6 +4,8 @@
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use crate::binary;
+
 /// Main port of every node.
 pub const HTTP: u16 = 8848;
 /// Port of gRPC clients.
@@ -34,12 +36,12 @@ impl Block {
         for _ in 0..NETWORKS {
             let number = start.wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed)) % NETWORKS;
             let (x, y) = (octet(number / 254), octet(number % 254));
-            let claim = TcpListener::bind((Ipv4Addr::new(127, x, y, 254), HTTP));
-            if let Ok(claim) = claim {
-                let block = Block { x, y, _claim: claim };
-                if (0..n_nodes).all(|node| block.is_free(node)) {
-                    return block;
-                }
+            let Ok(claim) = TcpListener::bind((Ipv4Addr::new(127, x, y, 254), HTTP)) else {
+                continue;
+            };
+            let block = Block { x, y, _claim: claim };
+            if binary::while_nothing_starts(|| (0..n_nodes).all(|node| block.is_free(node))) {
+                return block;
             }
         }
         panic!("no network 127.x.y has free ports {HTTP}, {GRPC} and {PEER}");

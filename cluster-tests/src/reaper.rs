@@ -8,6 +8,8 @@ use std::sync::OnceLock;
 
 use parking_lot::Mutex;
 
+use crate::binary;
+
 const SCRIPT: &str = r#"
 trap '' INT TERM HUP
 pids=; dirs=
@@ -33,8 +35,7 @@ fn tell(op: &str, what: impl Display) {
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .stderr(Stdio::null());
-        shell
-            .spawn()
+        binary::spawn(&mut shell)
             .ok()
             .and_then(|mut child| child.stdin.take())
             .map(Mutex::new)

@@ -19,7 +19,7 @@ use crate::model::{Instance, List, Service};
 
 /// Pause after a server that could not be used.
 const RETRY: Duration = Duration::from_millis(100);
-/// Silence after which the client asks whether its server lives.
+/// Silence after which the client asks whether its server lives, and how long it waits for the answer.
 const HEALTH_CHECK: Duration = Duration::from_secs(3);
 
 /// A reconnecting client.
@@ -36,6 +36,8 @@ struct Shared {
     lists: Mutex<BTreeMap<Service, List>>,
     current: watch::Sender<Option<Session>>,
     sessions: AtomicU64,
+    shrinks: AtomicU64,
+    pause: Duration,
 }
 
 #[derive(Debug, Default)]
@@ -52,14 +54,22 @@ struct Session {
 }
 
 impl SdkClient {
-    /// Connects to the server at position `first`, later to the next one whenever the current one goes.
+    /// Connects to the server at position `first`, later to the next one whenever the current one goes, at once.
     pub async fn start(servers: Vec<SocketAddr>, first: usize) -> Self {
+        Self::with_pause(servers, first, Duration::ZERO).await
+    }
+
+    /// As [`SdkClient::start`], with a pause between losing a server and connecting to the next one: official SDKs
+    /// take up to some seconds until they have registered again.
+    pub async fn with_pause(servers: Vec<SocketAddr>, first: usize, pause: Duration) -> Self {
         let shared = Arc::new(Shared {
             servers,
             wanted: Mutex::default(),
             lists: Mutex::default(),
             current: watch::channel(None).0,
             sessions: AtomicU64::new(0),
+            shrinks: AtomicU64::new(0),
+            pause,
         });
         let task = tokio::spawn(Arc::clone(&shared).run(first));
         let client = SdkClient { shared, task };
@@ -118,6 +128,11 @@ impl SdkClient {
         self.shared.sessions.load(Ordering::Relaxed)
     }
 
+    /// How many lists of subscribed services lacked an address that the list before had.
+    pub fn shrinks(&self) -> u64 {
+        self.shared.shrinks.load(Ordering::Relaxed)
+    }
+
     async fn session(&self) -> Option<Session> {
         let mut current = self.shared.current.subscribe();
         current
@@ -157,7 +172,9 @@ impl Shared {
         loop {
             let server = self.servers[at % self.servers.len()];
             let _ended = self.serve(server).await;
-            self.current.send_replace(None);
+            if self.current.send_replace(None).is_some() {
+                sleep(self.pause).await;
+            }
             at += 1;
             if at % self.servers.len() == first % self.servers.len() {
                 sleep(RETRY).await;
@@ -186,37 +203,50 @@ impl Shared {
         }));
         loop {
             match client.next_push(HEALTH_CHECK).await {
-                Ok(push) if push.message.kind == "ConnectResetRequest" => return Ok(()),
+                Ok(push) if push.kind == "ConnectResetRequest" => return Ok(()),
                 Ok(push) => {
                     if let Ok(list) = push.list() {
-                        self.learn(list);
+                        self.take_push(list);
                     }
                 }
                 Err(_) if client.is_closed() => bail!("the stream has ended"),
-                Err(_) => _ = client.send("HealthCheckRequest", &json!({})).await?.accepted()?,
+                Err(_) => {
+                    let nothing = json!({});
+                    let alive = client.send("HealthCheckRequest", &nothing);
+                    timeout(HEALTH_CHECK, alive).await??.accepted()?;
+                }
             }
         }
     }
 
     async fn follow(&self, client: &Client, service: &Service) -> Result<()> {
         let list = client.subscribe(service, "").await?;
-        self.lists.lock().insert(service.clone(), list);
+        self.learn(service, list);
         Ok(())
     }
 
-    fn learn(&self, list: List) {
-        let is_of = |service: &Service| {
-            list.json["name"] == service.name.as_str() && list.json["groupName"] == service.group.as_str()
-        };
+    fn take_push(&self, list: List) {
         let service = self
             .wanted
             .lock()
             .subscriptions
             .iter()
-            .find(|s| is_of(s))
+            .find(|s| list.is_of(s))
             .cloned();
         if let Some(service) = service {
-            self.lists.lock().insert(service, list);
+            self.learn(&service, list);
+        }
+    }
+
+    /// Keeps a list unless a newer one is known: an answer and a push may overtake each other, and SDKs go by
+    /// `lastRefTime`, across servers too.
+    fn learn(&self, service: &Service, list: List) {
+        let mut lists = self.lists.lock();
+        if lists
+            .get(service)
+            .is_none_or(|known| known.last_ref_time() <= list.last_ref_time())
+        {
+            lists.insert(service.clone(), list);
         }
     }
 }

@@ -2,11 +2,11 @@
 
 use std::io::Read;
 use std::net::TcpListener;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use cluster_tests::ports::{Block, HTTP};
+use cluster_tests::ports::{Block, GRPC, HTTP, PEER};
 use cluster_tests::{Cluster, binary, eventually};
 
 /// What a process said before it ended by itself.
@@ -17,12 +17,13 @@ struct End {
 
 /// Runs the program until it ends by itself.
 async fn run(args: &[&str]) -> Result<End> {
-    let mut child = Command::new(binary::rollcall())
+    let mut command = binary::command();
+    command
         .args(args)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()?;
+        .stderr(Stdio::piped());
+    let mut child = binary::spawn(&mut command)?;
     cluster_tests::reaper::watch_pid(child.id());
     let ended = cluster_tests::wait::try_eventually(Duration::from_secs(10), || {
         let status = child.try_wait();
@@ -114,7 +115,7 @@ async fn an_unknown_flag_is_refused() -> Result<()> {
 async fn a_flag_with_a_bad_value_is_refused() -> Result<()> {
     refused(&["--port", "many"], "port").await?;
     refused(&["--bind", "nowhere"], "bind").await?;
-    refused(&["--peer-route", "nonsense"], "peer").await
+    refused(&["--peer-addresses", "nonsense"], "peer").await
 }
 
 #[tokio::test]
@@ -130,16 +131,12 @@ async fn an_advertised_address_that_is_no_member_is_refused() -> Result<()> {
 
 #[tokio::test]
 async fn a_port_that_is_taken_is_named() -> Result<()> {
-    let block = Block::claim(1);
-    let bind = block.ip(0).to_string();
-    let ports = [
-        ("--port", HTTP),
-        ("--grpc-port", HTTP + 1000),
-        ("--peer-port", HTTP + 1001),
-    ];
-    for (_, port) in ports {
+    for port in [HTTP, GRPC, PEER] {
+        let block = Block::claim(2);
+        let bind = block.ip(0).to_string();
+        let members = format!("{bind}:{HTTP},{}:{HTTP}", block.ip(1));
         let _taken = TcpListener::bind((block.ip(0), port))?;
-        refused(&["--bind", &bind, "--port", &HTTP.to_string()], &port.to_string()).await?;
+        refused(&["--bind", &bind, "--members", &members], &port.to_string()).await?;
     }
     Ok(())
 }
@@ -153,11 +150,12 @@ async fn a_good_file_is_obeyed() -> Result<()> {
         &path,
         format!("bind = \"{}\"\nport = 7000\ngrpc_port = 7500\n", block.ip(0)),
     )?;
-    let mut child = Command::new(binary::rollcall())
+    let mut command = binary::command();
+    command
         .args(["--config".as_ref(), path.as_os_str()])
         .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()?;
+        .stderr(Stdio::null());
+    let mut child = binary::spawn(&mut command)?;
     cluster_tests::reaper::watch_pid(child.id());
     let http = cluster_tests::Http::new((block.ip(0), 7000).into());
     eventually(

@@ -32,7 +32,7 @@ impl Fleet {
         let clients = try_join_all((0..n).map(|i| {
             let (servers, services) = (servers.clone(), &services);
             async move {
-                let client = SdkClient::start(servers, usize::from(i)).await;
+                let client = SdkClient::with_pause(servers, usize::from(i), 2 * SECOND).await;
                 let service = &services[usize::from(i / 10)].0;
                 client.register(service, &Instance::at("10.9.0.1", i + 1)).await?;
                 client.subscribe(service).await?;
@@ -82,7 +82,7 @@ impl Fleet {
 
     /// Waits until no client is connected to this node, and each is connected somewhere.
     async fn has_left(&self, node: SocketAddr) {
-        eventually("all clients have moved", SOON, || async {
+        eventually("all clients have moved", 2 * SOON, || async {
             let left = self
                 .clients
                 .iter()
@@ -94,8 +94,8 @@ impl Fleet {
         .await;
     }
 
-    /// Checks that subscribers of every service know all its instances.
-    async fn is_known_to_subscribers(&self) {
+    /// Checks that subscribers of every service know all its instances, and knew them all the time.
+    async fn is_known_to_subscribers(&self) -> Result<()> {
         for (i, client) in self.clients.iter().enumerate() {
             let (service, addresses) = &self.live[i / 10 * 2];
             eventually("a subscriber knows all instances", SOON, || async {
@@ -106,6 +106,12 @@ impl Fleet {
             })
             .await;
         }
+        let shrinks: u64 = self.clients.iter().map(SdkClient::shrinks).sum();
+        ensure!(
+            shrinks == 0,
+            "{shrinks} lists that subscribers got lacked an instance of the list before"
+        );
+        Ok(())
     }
 }
 
@@ -152,7 +158,7 @@ async fn a_killed_node_leaves_no_gap_in_any_list() -> Result<()> {
             );
         }
     }
-    fleet.is_known_to_subscribers().await;
+    fleet.is_known_to_subscribers().await?;
     ensure!(
         fleet.beats.iter().all(|beat| beat.unknown() == 0),
         "a beat met an unknown instance"
@@ -165,6 +171,33 @@ async fn a_killed_node_leaves_no_gap_in_any_list() -> Result<()> {
     cluster.equal(SOON).await;
     fleet.is_listed(&cluster).await;
     has_no_gaps(&watch)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_rolling_restart_leaves_no_gap_in_any_list() -> Result<()> {
+    let cluster = Cluster::start(3).await;
+    let fleet = Fleet::start(&cluster, 20).await?;
+    let all: Vec<&cluster_tests::Node> = cluster.nodes().iter().collect();
+    let watch = fleet.watch(&all);
+    for node in &all {
+        node.kill();
+        fleet.has_left(node.grpc_address()).await;
+        node.start();
+        cluster.ready().await;
+        cluster.equal(SOON).await;
+    }
+    fleet.is_listed(&cluster).await;
+    fleet.is_known_to_subscribers().await?;
+    // Nodes that are down or loading give no list; those that give one give all of it.
+    let seen = watch.seen();
+    ensure!(
+        seen.gaps.is_empty(),
+        "{} of {} answers: {:?}",
+        seen.gaps.len(),
+        seen.answers,
+        seen.gaps.first()
+    );
+    Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -203,6 +236,7 @@ async fn a_hung_node_leaves_no_gap_in_any_list() -> Result<()> {
     cluster.ready().await;
     cluster.equal(SOON).await;
     fleet.is_listed(&cluster).await;
+    fleet.is_known_to_subscribers().await?;
     has_no_gaps(&watch)
 }
 
@@ -221,7 +255,7 @@ async fn a_terminated_node_stops_in_good_order() -> Result<()> {
     fleet.has_left(stopped).await;
     tokio::time::sleep(PAST_THE_GRACE).await;
     has_no_gaps(&watch)?;
-    fleet.is_known_to_subscribers().await;
+    fleet.is_known_to_subscribers().await?;
     cluster.equal(SOON).await;
     Ok(())
 }

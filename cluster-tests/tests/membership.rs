@@ -75,24 +75,27 @@ async fn stay_apart(settings: ClusterBuilder) -> Result<()> {
         node.ready().await;
     }
     let https = [cluster.node(0).http(), cluster.node(1).http()];
-    let (over_grpc, over_http) = (Service::unique("apart"), Service::unique("apart"));
+    let over_grpc = Service::unique("apart");
+    let over_http: Vec<Service> = (0..10).map(|_| Service::unique("apart")).collect();
     let client = cluster.node(0).client().await?;
     client
         .register(&over_grpc, &Instance::at("10.12.0.4", 80))
         .await?;
     // Whoever owns it: nothing is forwarded to the other.
-    https[0]
-        .register(&over_http, &Instance::at("10.12.0.4", 80).patient())
-        .await?
-        .ok()?;
-    for service in [&over_grpc, &over_http] {
+    for service in &over_http {
+        https[0]
+            .register(service, &Instance::at("10.12.0.4", 80).patient())
+            .await?
+            .ok()?;
+    }
+    for service in over_http.iter().chain([&over_grpc]) {
         https[0].list(service).await?.expect(&["10.12.0.4:80"])?;
     }
     always(
         "nothing gets to the other node",
         Duration::from_secs(3),
         || async {
-            for service in [&over_grpc, &over_http] {
+            for service in over_http.iter().chain([&over_grpc]) {
                 https[1].list(service).await?.expect(&[""; 0])?;
             }
             let members = https[1].state().await?.members;
