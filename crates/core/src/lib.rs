@@ -13,7 +13,7 @@ pub mod registry;
 
 pub use clock::{HybridClock, Millis, Now, Stamp};
 pub use member_id::MemberId;
-pub use model::instance::{BeatTimes, Instance, RowKey};
+pub use model::instance::{BeatTimes, Instance, RowAddress, RowKey};
 pub use model::limits::{self, Violation};
 pub use model::metadata::Metadata;
 pub use model::service_key::ServiceKey;

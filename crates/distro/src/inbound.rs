@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use hashbrown::{HashMap, HashSet};
 use rollcall_core::registry::beats::Heard;
-use rollcall_core::registry::change::RowOp;
+use rollcall_core::registry::change::{RowOp, Versioned};
 use rollcall_core::registry::digest::N_BUCKETS;
 use rollcall_core::{MemberId, Millis, Now, RowKey, ServiceKey};
 
@@ -289,11 +289,8 @@ impl Engine {
                     let service = ServiceKey::from(&service);
                     for key in keys {
                         let key = RowKey::from(key);
-                        let (ip, cluster) = (key.ip.as_str(), Some(key.cluster.as_str()));
-                        let changes = &mut effects.changes;
-                        let (heard, log) = (Heard::Relayed, &self.log);
-                        self.registry
-                            .beat(&service, ip, key.port, cluster, heard, now, log, changes);
+                        let (changes, log) = (&mut effects.changes, &self.log);
+                        self.registry.beat(&service, (&key).into(), Heard::Relayed, now, log, changes);
                     }
                 }
             }
@@ -324,8 +321,7 @@ impl Engine {
                 stamp,
                 value,
             } => {
-                self.registry
-                    .apply_versioned(&service, &row, stamp, value, now, &self.log, changes);
+                self.registry.apply_versioned(&service, &row, Versioned { stamp, value }, now, &self.log, changes);
             }
         }
     }

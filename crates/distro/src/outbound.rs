@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::atomic::Ordering;
 
 use hashbrown::HashSet;
-use rollcall_core::registry::change::RowOp;
+use rollcall_core::registry::change::{RowOp, Versioned};
 use rollcall_core::registry::digest::N_BUCKETS;
 use rollcall_core::registry::repair::Scope;
 use rollcall_core::{MemberId, Millis, Now, RowKey, ServiceKey};
@@ -432,20 +432,16 @@ impl Engine {
             else {
                 continue;
             };
-            let kind = value.kind();
-            let ours = self.registry.versioned(&service, &row, kind);
-            if let Some(ours) = ours.filter(|o| matches!(o, RowOp::Versioned { stamp: s, .. } if *s > stamp))
-            {
+            let held = Versioned { stamp, value };
+            let ours = self.registry.versioned(&service, &row, held.value.kind());
+            let is_unknown = ours.is_none();
+            let (log, changes) = (&self.log, &mut effects.changes);
+            if let Some(ours) = ours.filter(|o| matches!(o, RowOp::Versioned { stamp: s, .. } if *s > stamp)) {
                 back.push(Op::from(&ours));
-            } else if self.wrote(stamp) && self.registry.versioned(&service, &row, kind).is_none() {
-                let journal = &self.log;
-                self.registry
-                    .remove_again(&service, &row, stamp, kind, now, journal, &mut effects.changes);
+            } else if self.wrote(stamp) && is_unknown {
+                self.registry.remove_again(&service, &row, &held, now, log, changes);
             } else {
-                let journal = &self.log;
-                let changes = &mut effects.changes;
-                self.registry
-                    .apply_versioned(&service, &row, stamp, value, now, journal, changes);
+                self.registry.apply_versioned(&service, &row, held, now, log, changes);
             }
             self.counters.rows_repaired.fetch_add(1, Ordering::Relaxed);
         }

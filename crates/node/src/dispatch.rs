@@ -190,31 +190,13 @@ impl Node {
                     .register_beat_row(&service, instance, now, log, changes);
                 (Ok(WriteDone::Ok), true)
             }
-            HttpWrite::Deregister {
-                service,
-                target: RowTarget { ip, port, cluster },
-            } => {
-                self.registry
-                    .deregister_beat_row(&service, &ip, port, cluster.as_deref(), now, log, changes);
+            HttpWrite::Deregister { service, target } => {
+                self.registry.deregister_beat_row(&service, target.address(), now, log, changes);
                 (Ok(WriteDone::Ok), false)
             }
-            HttpWrite::Update {
-                service,
-                target,
-                weight,
-                enabled,
-                metadata,
-            } => {
-                let RowTarget { ip, port, cluster } = target;
-                let value = Override {
-                    weight,
-                    enabled,
-                    metadata,
-                };
-                let cluster = cluster.as_deref();
-                let set = self
-                    .registry
-                    .set_override(&service, &ip, port, cluster, value, now, log, changes);
+            HttpWrite::Update { service, target, weight, enabled, metadata } => {
+                let value = Override { weight, enabled, metadata };
+                let set = self.registry.set_override(&service, target.address(), value, now, log, changes);
                 let result = match set {
                     Ok(()) => Ok(WriteDone::Ok),
                     Err(NoSuchRow::Service) => Err(NodeError::service_not_found(&service)),
@@ -222,15 +204,8 @@ impl Node {
                 };
                 (result, false)
             }
-            HttpWrite::Beat {
-                service,
-                target: RowTarget { ip, port, cluster },
-                full,
-            } => {
-                let heard = Heard::Direct;
-                let known =
-                    self.registry
-                        .beat(&service, &ip, port, cluster.as_deref(), heard, now, log, changes);
+            HttpWrite::Beat { service, target, full } => {
+                let known = self.registry.beat(&service, target.address(), Heard::Direct, now, log, changes);
                 match (known, full) {
                     (Some(row), _) => (
                         Ok(WriteDone::BeatKnown {
@@ -263,20 +238,9 @@ impl Node {
         now: Now,
         actions: &mut Actions,
     ) -> Option<Millis> {
-        let RowTarget { ip, port, cluster } = target;
         let mut effects = Effects::default();
-        let log = self.engine.log();
-        let changes = &mut effects.changes;
-        let row = self.registry.beat(
-            service,
-            ip,
-            *port,
-            cluster.as_deref(),
-            Heard::Direct,
-            now,
-            log,
-            changes,
-        );
+        let (log, changes) = (self.engine.log(), &mut effects.changes);
+        let row = self.registry.beat(service, target.address(), Heard::Direct, now, log, changes);
         self.settle(effects, now, actions);
         let row = row?;
         let owner = self.engine.view().owner(service);

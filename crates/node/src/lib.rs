@@ -5,20 +5,26 @@
 //! `tests/` runs whole clusters of it.
 
 pub mod action;
+mod clients;
 pub mod config;
 mod connection;
 mod dispatch;
 pub mod error;
+mod links;
 pub mod metrics;
 pub mod node;
+pub mod operator;
 mod pending;
 mod push;
+pub mod reads;
 pub mod request;
 
 pub use action::{Accepted, Action, Actions, ForwardId, Push, Ticket};
 pub use config::NodeConfig;
 pub use error::NodeError;
 pub use metrics::{MetricKind, NodeMetrics};
-pub use node::{MemberStatus, Node, PublisherStatus, RowStatus, ServiceAnswer};
+pub use node::Node;
+pub use operator::{MemberStatus, PublisherStatus, RowStatus};
+pub use reads::ServiceAnswer;
 pub use request::{ConnectionId, ConnectionInfo, HttpWrite, RowTarget, ServiceNames, WriteDone};
 pub use rollcall_distro::{Fault, Faults, LinkError, LinkId, MemberState, ProbeResult};

@@ -34,6 +34,9 @@ const RETRY_FIRST: Millis = Millis(1_000);
 /// Longest pause before a failed push is tried again.
 const RETRY_MAX: Millis = Millis(30_000);
 
+/// Notes a push with its connection before it is sent; false when the connection is gone.
+pub(crate) type Expect<'a> = dyn Fn(ConnectionId, u64, &ServiceKey, &Option<SmolStr>) -> bool + 'a;
+
 /// How a push ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Outcome {
@@ -249,7 +252,7 @@ impl Pusher {
         counters: &Counters,
         now: Now,
         actions: &mut Actions,
-        sent: &dyn Fn(ConnectionId, u64, &ServiceKey, &Option<SmolStr>) -> bool,
+        sent: &Expect<'_>,
     ) {
         loop {
             let service = {
@@ -283,7 +286,7 @@ impl Pusher {
         counters: &Counters,
         now: Now,
         actions: &mut Actions,
-        sent: &dyn Fn(ConnectionId, u64, &ServiceKey, &Option<SmolStr>) -> bool,
+        sent: &Expect<'_>,
     ) {
         topic.due = None;
         let (view, last_ref_time) = registry.read(service, now.wall);

@@ -1,6 +1,6 @@
 //! What clients ask of a node, already decoded: the shell turns JSON and parameters into these.
 
-use rollcall_core::{Instance, Metadata, Millis, ServiceKey};
+use rollcall_core::{Instance, Metadata, Millis, RowAddress, ServiceKey};
 use smol_str::SmolStr;
 
 /// Identity of a connection within this node; given out by [`crate::Node::open_connection`], never used again.
@@ -45,6 +45,13 @@ pub struct RowTarget {
     pub port: u16,
     /// Cluster, `None` when absent or blank.
     pub cluster: Option<SmolStr>,
+}
+
+impl RowTarget {
+    /// The same, borrowed.
+    pub fn address(&self) -> RowAddress<'_> {
+        RowAddress { ip: &self.ip, port: self.port, cluster: self.cluster.as_deref() }
+    }
 }
 
 /// A write of an HTTP client on ephemeral data. All of them are owned by one member and forwarded to it.

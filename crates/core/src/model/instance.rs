@@ -113,6 +113,24 @@ impl RowKey {
     }
 }
 
+/// How a request names a row: with a cluster, that row; without, the `DEFAULT` row, else the only row with the address
+/// (`design.md` §2).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RowAddress<'a> {
+    /// IP address or host name.
+    pub ip: &'a str,
+    /// Port.
+    pub port: u16,
+    /// Cluster, if named.
+    pub cluster: Option<&'a str>,
+}
+
+impl<'a> From<&'a RowKey> for RowAddress<'a> {
+    fn from(key: &'a RowKey) -> Self {
+        RowAddress { ip: &key.ip, port: key.port, cluster: Some(&key.cluster) }
+    }
+}
+
 /// How long a beating instance may be silent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BeatTimes {

@@ -5,10 +5,10 @@
 use std::sync::Arc;
 
 use crate::clock::{Millis, Now, Stamp};
-use crate::model::instance::{BeatTimes, Instance};
+use crate::model::instance::{BeatTimes, Instance, RowAddress};
 use crate::model::service_key::ServiceKey;
 use crate::registry::Registry;
-use crate::registry::change::{Changes, Journal, VersionedValue};
+use crate::registry::change::{Changes, Journal, Versioned, VersionedValue};
 use crate::registry::edit::Edit;
 use crate::registry::row::{BeatsHeard, Publisher};
 use crate::registry::service::Service;
@@ -51,15 +51,13 @@ impl Registry {
     pub fn beat(
         &self,
         service: &ServiceKey,
-        ip: &str,
-        port: u16,
-        cluster: Option<&str>,
+        address: RowAddress<'_>,
         heard: Heard,
         now: Now,
         journal: &dyn Journal,
         changes: &mut Changes,
     ) -> Option<Arc<Instance>> {
-        let key = self.target(service, ip, port, cluster)?;
+        let key = self.target(service, address)?;
         let hash = key.stable_hash(service);
         self.edit_existing(service, now.mono, changes, |edit| {
             let own = edit.rows.find(hash)?.publication(Publisher::Beats)?;
@@ -68,7 +66,7 @@ impl Registry {
                     healthy: true,
                     ..(*own.instance).clone()
                 });
-                self.write_versioned(edit, &key, hash, VersionedValue::Beat(healthy), now, journal);
+                self.write_versioned(edit, &key, VersionedValue::Beat(healthy), now, journal);
             }
             self.hear(edit, hash, heard, now.mono);
             edit.rows.visible(hash, &key)
@@ -125,7 +123,7 @@ impl Registry {
         let row = edit.rows.find(hash)?;
         let beats = row.beats.as_deref().filter(|b| b.watch == entry.watch)?;
         let own = row.publication(Publisher::Beats)?;
-        let (stamp, instance) = (own.stamp, own.instance.clone());
+        let (judged, instance) = (own.stamp, own.instance.clone());
         let last = beats.last;
         let key = instance.row_key();
         let Judge::Since(since) = role else {
@@ -146,13 +144,10 @@ impl Registry {
             delete
         };
         let silence = now.mono.since(base);
-        let verdict = Stamp {
-            time: stamp.time + 1,
-            member: self.me(),
-        };
+        let stamp = Stamp { time: judged.time + 1, member: self.me() };
         if is_judged && silence > delete {
             let value = VersionedValue::NoBeat { expired: true };
-            self.put_versioned(edit, &key, hash, verdict, value, now.mono, Some(journal));
+            self.put_versioned(edit, &key, Versioned { stamp, value }, now.mono, Some(journal));
             *n_removed += 1;
             return None;
         }
@@ -162,7 +157,7 @@ impl Registry {
                 ..(*instance).clone()
             });
             let value = VersionedValue::Beat(unhealthy);
-            self.put_versioned(edit, &key, hash, verdict, value, now.mono, Some(journal));
+            self.put_versioned(edit, &key, Versioned { stamp, value }, now.mono, Some(journal));
             return Some(base + delete);
         }
         let next = if instance.healthy { timeout } else { delete };

@@ -47,6 +47,15 @@ pub enum VersionedValue {
     NoOverride,
 }
 
+/// One version of a versioned row.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Versioned {
+    /// Order of the write.
+    pub stamp: Stamp,
+    /// Content.
+    pub value: VersionedValue,
+}
+
 /// The two kinds of versioned rows.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum VersionedKind {

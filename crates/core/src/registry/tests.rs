@@ -7,12 +7,12 @@ use parking_lot::Mutex;
 use proptest::prelude::*;
 
 use super::beats::{Heard, Judge};
-use super::change::{Changes, ClientId, Journal, Override, RowOp, VersionedValue};
+use super::change::{Changes, ClientId, Journal, Override, RowOp, Versioned, VersionedValue};
 use super::clean::Lives;
 use super::digest::Digests;
 use super::*;
 use crate::clock::{Now, Stamp};
-use crate::model::instance::{Instance, RowKey};
+use crate::model::instance::{Instance, RowAddress, RowKey};
 use crate::model::metadata::Metadata;
 
 /// A journal that keeps everything.
@@ -113,15 +113,13 @@ impl Fixture {
     fn beat(&self, ip: &str, port: u16, cluster: Option<&str>, heard: Heard) -> bool {
         let changes = &mut Changes::new();
         let (now, journal) = (self.now, &self.journal);
-        self.registry
-            .beat(&service(), ip, port, cluster, heard, now, journal, changes)
-            .is_some()
+        self.registry.beat(&service(), RowAddress { ip, port, cluster }, heard, now, journal, changes).is_some()
     }
 
     fn beat_deregister(&self, ip: &str, port: u16, cluster: Option<&str>) {
         let changes = &mut Changes::new();
-        self.registry
-            .deregister_beat_row(&service(), ip, port, cluster, self.now, &self.journal, changes);
+        let address = RowAddress { ip, port, cluster };
+        self.registry.deregister_beat_row(&service(), address, self.now, &self.journal, changes);
     }
 
     fn set_override(&self, instance: &Instance, weight: f64) {
@@ -130,11 +128,10 @@ impl Fixture {
             enabled: true,
             metadata: meta(&[("lane", "a")]),
         };
-        let cluster = Some(instance.cluster.as_str());
-        let (ip, port, changes) = (instance.ip.as_str(), instance.port, &mut Changes::new());
+        let (key, changes) = (instance.row_key(), &mut Changes::new());
         let (now, journal) = (self.now, &self.journal);
         self.registry
-            .set_override(&service(), ip, port, cluster, value, now, journal, changes)
+            .set_override(&service(), (&key).into(), value, now, journal, changes)
             .unwrap();
     }
 
@@ -172,7 +169,7 @@ impl Fixture {
                 stamp,
                 value,
             } => {
-                r.apply_versioned(&service, &row, stamp, value, self.now, &self.journal, changes);
+                r.apply_versioned(&service, &row, Versioned { stamp, value }, self.now, &self.journal, changes);
             }
         }
     }
@@ -470,7 +467,7 @@ fn carry_out(f: &Fixture, write: Write, next_client: &mut u64, clients: &mut BTr
             let (now, journal, changes) = (f.now, &f.journal, &mut Changes::new());
             let set =
                 f.registry
-                    .set_override(&service(), "10.0.0.1", port, None, value, now, journal, changes);
+                    .set_override(&service(), RowAddress { ip: "10.0.0.1", port, cluster: None }, value, now, journal, changes);
             drop(set);
         }
         Write::Orphan => {}

@@ -5,11 +5,11 @@
 use std::sync::Arc;
 
 use crate::clock::{Millis, Now, Stamp};
-use crate::model::instance::{Instance, RowKey};
+use crate::model::instance::{Instance, RowAddress, RowKey};
 use crate::model::service_key::ServiceKey;
 use crate::registry::Registry;
 use crate::registry::beats::Heard;
-use crate::registry::change::{Changes, Journal, Override, RowOp, VersionedKind, VersionedValue};
+use crate::registry::change::{Changes, Journal, Override, RowOp, Versioned, VersionedKind, VersionedValue};
 use crate::registry::digest::{contribution, versioned_row_id};
 use crate::registry::edit::Edit;
 use crate::registry::row::{Publication, Publisher};
@@ -47,7 +47,7 @@ impl Registry {
                     && shown == Some(Publisher::Beats)
             });
             if !is_same {
-                self.write_versioned(edit, &key, hash, VersionedValue::Beat(instance), now, journal);
+                self.write_versioned(edit, &key, VersionedValue::Beat(instance), now, journal);
             }
             self.hear(edit, hash, Heard::Direct, now.mono);
         });
@@ -58,14 +58,12 @@ impl Registry {
     pub fn deregister_beat_row(
         &self,
         service: &ServiceKey,
-        ip: &str,
-        port: u16,
-        cluster: Option<&str>,
+        address: RowAddress<'_>,
         now: Now,
         journal: &dyn Journal,
         changes: &mut Changes,
     ) -> bool {
-        let Some(key) = self.target(service, ip, port, cluster) else {
+        let Some(key) = self.target(service, address) else {
             return false;
         };
         let hash = key.stable_hash(service);
@@ -76,7 +74,7 @@ impl Registry {
                 .is_some_and(|r| r.publication(Publisher::Beats).is_some());
             if has_row {
                 let value = VersionedValue::NoBeat { expired: false };
-                self.write_versioned(edit, &key, hash, value, now, journal);
+                self.write_versioned(edit, &key, value, now, journal);
                 self.end_override(edit, &key, now, journal);
             }
             has_row
@@ -91,23 +89,21 @@ impl Registry {
     pub fn set_override(
         &self,
         service: &ServiceKey,
-        ip: &str,
-        port: u16,
-        cluster: Option<&str>,
+        address: RowAddress<'_>,
         value: Override,
         now: Now,
         journal: &dyn Journal,
         changes: &mut Changes,
     ) -> Result<(), NoSuchRow> {
         self.service(service).ok_or(NoSuchRow::Service)?;
-        let key = self.target(service, ip, port, cluster).ok_or(NoSuchRow::Row)?;
+        let key = self.target(service, address).ok_or(NoSuchRow::Row)?;
         let hash = key.stable_hash(service);
         self.edit_existing(service, now.mono, changes, |edit| {
             if edit.rows.find(hash).is_none() {
                 return Err(NoSuchRow::Row);
             }
             let value = VersionedValue::Override(Arc::new(value));
-            self.write_versioned(edit, &key, hash, value, now, journal);
+            self.write_versioned(edit, &key, value, now, journal);
             Ok(())
         })
         .unwrap_or(Err(NoSuchRow::Service))
@@ -115,7 +111,8 @@ impl Registry {
 
     /// The row that a request means: the named cluster's; with none named, the `DEFAULT` row, else the only row with
     /// that address (`design.md` §2).
-    pub fn target(&self, service: &ServiceKey, ip: &str, port: u16, cluster: Option<&str>) -> Option<RowKey> {
+    pub fn target(&self, service: &ServiceKey, address: RowAddress<'_>) -> Option<RowKey> {
+        let RowAddress { ip, port, cluster } = address;
         let view = self.service(service)?.view();
         if let Some(cluster) = cluster {
             return view.get(ip, port, cluster).map(|i| i.row_key());
@@ -138,21 +135,20 @@ impl Registry {
         &self,
         service: &ServiceKey,
         key: &RowKey,
-        stamp: Stamp,
-        value: VersionedValue,
+        versioned: Versioned,
         now: Now,
         journal: &dyn Journal,
         changes: &mut Changes,
     ) -> bool {
-        self.clock.observe(stamp.time);
+        self.clock.observe(versioned.stamp.time);
         let hash = key.stable_hash(service);
         self.edit(service, now.mono, changes, |edit| {
-            let objection = self.objection(edit, hash, &value, now.mono);
-            if !self.put_versioned(edit, key, hash, stamp, value, now.mono, None) {
+            let objection = self.objection(edit, hash, &versioned.value, now.mono);
+            if !self.put_versioned(edit, key, versioned, now.mono, None) {
                 return false;
             }
             if let Some((instance, heard_at)) = objection {
-                self.write_versioned(edit, key, hash, VersionedValue::Beat(instance), now, journal);
+                self.write_versioned(edit, key, VersionedValue::Beat(instance), now, journal);
                 self.hear(edit, hash, Heard::Direct, heard_at);
             }
             true
@@ -196,13 +192,12 @@ impl Registry {
         &self,
         edit: &mut Edit<'_>,
         key: &RowKey,
-        hash: u64,
         value: VersionedValue,
         now: Now,
         journal: &dyn Journal,
     ) {
         let stamp = self.stamp(now.wall);
-        self.put_versioned(edit, key, hash, stamp, value, now.mono, Some(journal));
+        self.put_versioned(edit, key, Versioned { stamp, value }, now.mono, Some(journal));
     }
 
     /// Puts a versioned value if its stamp is newer than what is there; with a journal it is this member's own.
@@ -210,12 +205,12 @@ impl Registry {
         &self,
         edit: &mut Edit<'_>,
         key: &RowKey,
-        hash: u64,
-        stamp: Stamp,
-        value: VersionedValue,
+        versioned: Versioned,
         now: Millis,
         journal: Option<&dyn Journal>,
     ) -> bool {
+        let Versioned { stamp, value } = versioned;
+        let hash = key.stable_hash(&edit.service.key);
         let kind = value.kind();
         let live = live_stamp(&edit.rows, kind, key, hash);
         let dead = edit.rows.tombstones.get(&(kind, key.clone())).map(|t| t.stamp);
@@ -230,7 +225,7 @@ impl Registry {
         });
         let id = versioned_row_id(hash, kind);
         let bucket = edit.service.bucket;
-        let is_live = self.set_value(edit, key, hash, stamp, value, now);
+        let is_live = self.set_value(edit, key, Versioned { stamp, value }, now);
         let more = if is_live { contribution(id, stamp) } else { 0 };
         let mut own_delta = 0u64;
         if let Some(former) = live {
@@ -254,11 +249,11 @@ impl Registry {
         &self,
         edit: &mut Edit<'_>,
         key: &RowKey,
-        hash: u64,
-        stamp: Stamp,
-        value: VersionedValue,
+        versioned: Versioned,
         now: Millis,
     ) -> bool {
+        let Versioned { stamp, value } = versioned;
+        let hash = key.stable_hash(&edit.service.key);
         let grave = (value.kind(), key.clone());
         match value {
             VersionedValue::Beat(instance) => {
@@ -320,8 +315,7 @@ impl Registry {
 
     pub(crate) fn end_override(&self, edit: &mut Edit<'_>, key: &RowKey, now: Now, journal: &dyn Journal) {
         if edit.rows.overrides.contains_key(key) {
-            let hash = key.stable_hash(&edit.service.key);
-            self.write_versioned(edit, key, hash, VersionedValue::NoOverride, now, journal);
+            self.write_versioned(edit, key, VersionedValue::NoOverride, now, journal);
         }
     }
 }
@@ -369,29 +363,24 @@ impl Registry {
         })
     }
 
-    /// Writes the removal of a row again that another member still holds in version `stamp`: just above that version,
+    /// Writes the removal of a row again that another member still holds: just above that version,
     /// so that any newer registration wins.
     pub fn remove_again(
         &self,
         service: &ServiceKey,
         key: &RowKey,
-        stamp: Stamp,
-        kind: VersionedKind,
+        held: &Versioned,
         now: Now,
         journal: &dyn Journal,
         changes: &mut Changes,
     ) {
-        let hash = key.stable_hash(service);
-        let value = match kind {
+        let value = match held.value.kind() {
             VersionedKind::Beat => VersionedValue::NoBeat { expired: true },
             VersionedKind::Override => VersionedValue::NoOverride,
         };
-        let above = Stamp {
-            time: stamp.time + 1,
-            member: self.me(),
-        };
+        let stamp = Stamp { time: held.stamp.time + 1, member: self.me() };
         self.edit(service, now.mono, changes, |edit| {
-            self.put_versioned(edit, key, hash, above, value, now.mono, Some(journal));
+            self.put_versioned(edit, key, Versioned { stamp, value }, now.mono, Some(journal));
         });
     }
 }

@@ -64,7 +64,7 @@ impl Clients {
 pub(super) fn service(n: u64) -> ServiceKey {
     ServiceKey::new(
         "public",
-        if n % 3 == 0 { "G" } else { "DEFAULT_GROUP" },
+        if n.is_multiple_of(3) { "G" } else { "DEFAULT_GROUP" },
         &format!("svc-{n}"),
     )
 }

@@ -1,0 +1,203 @@
+//! What clients with a connection ask: setting up, registering, subscribing, acknowledging.
+
+use rollcall_core::registry::change::ClientId;
+use rollcall_core::{Instance, Now, RowKey, ServiceKey};
+use rollcall_distro::Effects;
+use smol_str::SmolStr;
+
+use crate::action::Actions;
+use crate::connection::Awaited;
+use crate::error::NodeError;
+use crate::metrics::Counters;
+use crate::node::Node;
+use crate::push::Outcome;
+use crate::reads::ServiceAnswer;
+use crate::request::{ConnectionId, ConnectionInfo};
+
+impl Node {
+    /// A client has set its connection up.
+    ///
+    /// # Errors
+    /// [`NodeError::NotReady`] while this node is loading or leaving.
+    pub fn open_connection(
+        &self,
+        info: ConnectionInfo,
+        now: Now,
+        actions: &mut Actions,
+    ) -> Result<ConnectionId, NodeError> {
+        if !self.is_ready() {
+            return Err(NodeError::NotReady);
+        }
+        let number = self.registry.clock().tick(now.wall);
+        let client = ClientId {
+            origin: self.engine.me(),
+            number,
+        };
+        self.registry.open_client(client);
+        actions.wake();
+        Ok(self.connections.open(client, info, now))
+    }
+
+    /// A connection is gone: so is everything it registered and subscribed.
+    pub fn close_connection(&self, id: ConnectionId, now: Now, actions: &mut Actions) {
+        let Some(connection) = self.connections.close(id, &self.pusher) else {
+            return;
+        };
+        let mut effects = Effects::default();
+        let log = self.engine.log();
+        self.registry
+            .close_client(connection.client, now, log, &mut effects.changes);
+        self.settle(effects, now, actions);
+    }
+
+    /// Notes that a client lives.
+    ///
+    /// # Errors
+    /// [`NodeError::UnknownConnection`] when the connection is not, or no longer, set up.
+    pub fn touch(&self, id: ConnectionId, now: Now) -> Result<(), NodeError> {
+        let connection = self.connections.get(id).ok_or(NodeError::UnknownConnection)?;
+        connection.touch(now.mono);
+        Ok(())
+    }
+
+    /// The connections that are set up.
+    pub fn n_connections(&self) -> usize {
+        self.connections.len()
+    }
+
+    /// Replaces all that a connection publishes for a service: one instance, a batch, or nothing.
+    ///
+    /// # Errors
+    /// [`NodeError::UnknownConnection`], [`NodeError::NotNaming`].
+    pub fn register(
+        &self,
+        id: ConnectionId,
+        service: &ServiceKey,
+        instances: Vec<Instance>,
+        now: Now,
+        actions: &mut Actions,
+    ) -> Result<(), NodeError> {
+        let client = self.naming_client(id, now)?;
+        let mut effects = Effects::default();
+        let log = self.engine.log();
+        let done = self
+            .registry
+            .publish(client, service, instances, now, log, &mut effects.changes);
+        self.settle(effects, now, actions);
+        done.map_err(|_| NodeError::UnknownConnection)
+    }
+
+    /// Removes what a connection publishes for a service, or only the named row of its batch.
+    ///
+    /// # Errors
+    /// [`NodeError::UnknownConnection`], [`NodeError::NotNaming`].
+    pub fn deregister(
+        &self,
+        id: ConnectionId,
+        service: &ServiceKey,
+        row: &RowKey,
+        now: Now,
+        actions: &mut Actions,
+    ) -> Result<(), NodeError> {
+        let client = self.naming_client(id, now)?;
+        let mut effects = Effects::default();
+        let log = self.engine.log();
+        let hash = row.stable_hash(service);
+        let done = self
+            .registry
+            .unpublish(client, service, hash, now, log, &mut effects.changes);
+        self.settle(effects, now, actions);
+        done.map_err(|_| NodeError::UnknownConnection)
+    }
+
+    fn naming_client(&self, id: ConnectionId, now: Now) -> Result<ClientId, NodeError> {
+        let connection = self.connections.get(id).ok_or(NodeError::UnknownConnection)?;
+        connection.touch(now.mono);
+        if !connection.info.is_naming {
+            return Err(NodeError::NotNaming(connection.info.text_id.to_string()));
+        }
+        Ok(connection.client)
+    }
+
+    /// Subscribes first, then reads: a change between the two is pushed, not lost.
+    ///
+    /// # Errors
+    /// [`NodeError::UnknownConnection`], [`NodeError::NotNaming`].
+    pub fn subscribe(
+        &self,
+        id: ConnectionId,
+        service: &ServiceKey,
+        clusters: Option<SmolStr>,
+        now: Now,
+        actions: &mut Actions,
+    ) -> Result<ServiceAnswer, NodeError> {
+        self.naming_client(id, now)?;
+        let connection = self.connections.get(id).ok_or(NodeError::UnknownConnection)?;
+        self.pusher.subscribe(id, service, clusters.clone(), now, actions);
+        if !connection.add_subscription(service) {
+            self.pusher.forget(id, service);
+            return Err(NodeError::UnknownConnection);
+        }
+        let answer = self.read(service, now);
+        self.pusher
+            .answered(id, service, clusters.as_ref(), answer.view.version());
+        Ok(answer)
+    }
+
+    /// Ends the subscription with this clusters text, if there is one, and returns the current list.
+    ///
+    /// # Errors
+    /// [`NodeError::UnknownConnection`], [`NodeError::NotNaming`].
+    pub fn unsubscribe(
+        &self,
+        id: ConnectionId,
+        service: &ServiceKey,
+        clusters: Option<SmolStr>,
+        now: Now,
+        _actions: &mut Actions,
+    ) -> Result<ServiceAnswer, NodeError> {
+        self.naming_client(id, now)?;
+        self.pusher.unsubscribe(id, service, clusters.as_ref());
+        Ok(self.read(service, now))
+    }
+
+    /// A client answered a push, a detection or a reset; `is_ok` by its result code.
+    pub fn push_acked(
+        &self,
+        id: ConnectionId,
+        request_id: u64,
+        is_ok: bool,
+        now: Now,
+        actions: &mut Actions,
+    ) {
+        if self.touch(id, now).is_ok() {
+            let outcome = if is_ok { Outcome::Acked } else { Outcome::Refused };
+            self.push_ended(id, request_id, outcome, now, actions);
+        }
+    }
+
+    pub(crate) fn push_ended(
+        &self,
+        id: ConnectionId,
+        request_id: u64,
+        outcome: Outcome,
+        now: Now,
+        actions: &mut Actions,
+    ) {
+        let Some(connection) = self.connections.get(id) else {
+            return;
+        };
+        let Some(Awaited::Push(service, clusters)) = connection.answered(request_id) else {
+            return;
+        };
+        Counters::add(match outcome {
+            Outcome::Acked => &self.counters.pushes_acked,
+            Outcome::Refused => &self.counters.pushes_failed,
+            Outcome::TimedOut => &self.counters.pushes_timed_out,
+        });
+        let registry = &self.registry;
+        self.pusher.ended(
+            registry, id, request_id, &service, &clusters, outcome, now, actions,
+        );
+    }
+}

@@ -1,0 +1,129 @@
+//! What other members say to this node, and what it says to them: links, frames, probes.
+
+use rollcall_core::{MemberId, Now};
+use rollcall_distro::message::{Frame, LinkHello, LinkRefusal, Probe, Reply, Welcome};
+use rollcall_distro::{Effects, LinkError, LinkId, ProbeResult};
+use smol_str::SmolStr;
+
+use crate::action::Actions;
+use crate::node::Node;
+
+impl Node {
+    /// Whom to dial: all configured members but this one.
+    pub fn peers(&self) -> Vec<(MemberId, SmolStr)> {
+        self.engine
+            .members()
+            .iter()
+            .map(|m| (m.id, m.address.clone()))
+            .collect()
+    }
+
+    /// What this node says when it dials another.
+    pub fn link_hello(&self) -> LinkHello {
+        self.engine.hello()
+    }
+
+    /// A member dials this one.
+    ///
+    /// # Errors
+    /// [`LinkRefusal`]; nothing has changed then.
+    pub fn accept_link(
+        &self,
+        hello: &LinkHello,
+        now: Now,
+        actions: &mut Actions,
+    ) -> Result<(LinkId, MemberId, Welcome), LinkRefusal> {
+        let mut effects = Effects::default();
+        let accepted = self.engine.accept_link(hello, now, &mut effects);
+        self.settle(effects, now, actions);
+        accepted
+    }
+
+    /// An inbound link broke.
+    pub fn inbound_down(&self, link: LinkId, _now: Now, _actions: &mut Actions) {
+        self.engine.inbound_down(link);
+    }
+
+    /// A frame on an inbound link.
+    ///
+    /// # Errors
+    /// [`LinkError`]: drop the link.
+    pub fn on_frame(
+        &self,
+        link: LinkId,
+        frame: Frame,
+        now: Now,
+        actions: &mut Actions,
+    ) -> Result<(), LinkError> {
+        let mut effects = Effects::default();
+        let done = self.engine.on_frame(link, frame, now, &mut effects);
+        self.settle(effects, now, actions);
+        done
+    }
+
+    /// The next reply for an inbound link.
+    pub fn poll_reply(&self, link: LinkId) -> Option<Reply> {
+        self.engine.poll_reply(link)
+    }
+
+    /// An outbound link is set up.
+    pub fn link_up(&self, to: MemberId, welcome: Welcome, now: Now, actions: &mut Actions) -> LinkId {
+        let mut effects = Effects::default();
+        let link = self.engine.link_up(to, &welcome, &mut effects);
+        self.engine.step_gate(now, &mut effects);
+        self.settle(effects, now, actions);
+        link
+    }
+
+    /// A member refused this node's hello.
+    pub fn link_refused(&self, _to: MemberId, refusal: &LinkRefusal, now: Now, actions: &mut Actions) {
+        let mut effects = Effects::default();
+        self.engine.link_refused(refusal, &mut effects);
+        self.settle(effects, now, actions);
+    }
+
+    /// An outbound link broke.
+    pub fn link_down(&self, link: LinkId, _now: Now, _actions: &mut Actions) {
+        self.engine.link_down(link);
+    }
+
+    /// The next frame for an outbound link; `None`: wait for [`Action::LinkReady`].
+    pub fn poll_link(&self, link: LinkId, now: Now) -> Option<Frame> {
+        self.engine.poll_link(link, now)
+    }
+
+    /// A reply on an outbound link.
+    ///
+    /// # Errors
+    /// [`LinkError`]: drop the link.
+    pub fn on_reply(
+        &self,
+        link: LinkId,
+        reply: Reply,
+        now: Now,
+        actions: &mut Actions,
+    ) -> Result<(), LinkError> {
+        let mut effects = Effects::default();
+        let done = self.engine.on_reply(link, reply, now, &mut effects);
+        self.settle(effects, now, actions);
+        done
+    }
+
+    /// A probe of another member.
+    ///
+    /// # Errors
+    /// [`LinkRefusal`] when the sender is not a member of this cluster.
+    pub fn on_probe(&self, probe: &Probe, now: Now, actions: &mut Actions) -> Result<Probe, LinkRefusal> {
+        let mut effects = Effects::default();
+        let answer = self.engine.on_probe(probe, now, &mut effects);
+        self.settle(effects, now, actions);
+        answer
+    }
+
+    /// The result of a probe that this node asked for.
+    pub fn probe_done(&self, to: MemberId, result: ProbeResult, now: Now, actions: &mut Actions) {
+        let mut effects = Effects::default();
+        self.engine.probe_done(to, result, now, &mut effects);
+        self.settle(effects, now, actions);
+    }
+}

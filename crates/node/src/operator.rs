@@ -1,0 +1,283 @@
+//! What operators see: members, rows with their publishers, digests, owners, metrics.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use rollcall_core::registry::row::Publisher;
+use rollcall_core::{Instance, MemberId, Millis, RowKey, ServiceKey};
+use rollcall_distro::MemberState;
+use smol_str::SmolStr;
+
+use crate::metrics::NodeMetrics;
+use crate::node::Node;
+
+/// A member as operators see it.
+#[derive(Clone, Debug)]
+pub struct MemberStatus {
+    /// Advertised address.
+    pub address: SmolStr,
+    /// Its state.
+    pub state: MemberState,
+    /// It is this node.
+    pub is_self: bool,
+    /// It serves reads and owns services.
+    pub ready: bool,
+    /// Its epoch; 0 when it has not been heard of.
+    pub epoch: u64,
+    /// Age of its last answer to a probe.
+    pub last_seen: Option<Millis>,
+}
+
+/// A row as operators see it.
+#[derive(Clone, Debug)]
+pub struct RowStatus {
+    /// Its key.
+    pub row: RowKey,
+    /// Who publishes it, newest first.
+    pub publishers: Vec<PublisherStatus>,
+    /// What readers see of it.
+    pub instance: Arc<Instance>,
+}
+
+/// A publisher of a row as operators see it.
+#[derive(Clone, Debug)]
+pub struct PublisherStatus {
+    /// `connection` or `beat`.
+    pub kind: &'static str,
+    /// Advertised address of the member that holds the connection or accepted the write.
+    pub member: SmolStr,
+    /// Its member is not alive.
+    pub is_orphan: bool,
+    /// Hybrid time of the registration.
+    pub stamp: u64,
+}
+
+impl Node {
+    /// All members, sorted by address.
+    pub fn members(&self) -> Vec<MemberStatus> {
+        let now_seen = |m: &rollcall_distro::Member| m.last_seen;
+        let mut members: Vec<_> = self
+            .engine
+            .members()
+            .iter()
+            .map(|m| MemberStatus {
+                address: m.address.clone(),
+                state: m.state(),
+                is_self: false,
+                ready: m.is_serving(),
+                epoch: m.said.as_ref().map_or(0, |s| s.epoch),
+                last_seen: now_seen(m),
+            })
+            .collect();
+        members.push(MemberStatus {
+            address: self.config.self_address.clone(),
+            state: if self.is_ready() {
+                MemberState::Up
+            } else {
+                MemberState::Starting
+            },
+            is_self: true,
+            ready: self.is_ready(),
+            epoch: self.engine.epoch(),
+            last_seen: None,
+        });
+        members.sort_by(|a, b| a.address.cmp(&b.address));
+        members
+    }
+
+    /// The rows of a service with their publishers, sorted.
+    pub fn rows(&self, service: &ServiceKey) -> Vec<RowStatus> {
+        let view = self.engine.view();
+        let address = |id: MemberId| match view.address(id) {
+            Some(address) => address.clone(),
+            None => smol_str::format_smolstr!("{id:?}"),
+        };
+        let rows = self
+            .registry
+            .publications(service)
+            .into_iter()
+            .map(|(instance, publications)| {
+                let publishers = publications.iter().map(|p| match p.publisher {
+                    Publisher::Connection(client) => PublisherStatus {
+                        kind: "connection",
+                        member: address(client.origin),
+                        is_orphan: p.is_orphan,
+                        stamp: p.stamp.time,
+                    },
+                    Publisher::Beats => PublisherStatus {
+                        kind: "beat",
+                        member: address(p.stamp.member),
+                        is_orphan: false,
+                        stamp: p.stamp.time,
+                    },
+                });
+                RowStatus {
+                    row: instance.row_key(),
+                    publishers: publishers.collect(),
+                    instance,
+                }
+            });
+        rows.collect()
+    }
+
+    /// Root digest of the rows of each origin, by the origin's address; equal on all nodes of a quiet cluster.
+    pub fn digests(&self) -> Vec<(SmolStr, u64)> {
+        let view = self.engine.view();
+        let digests = self.registry.digests();
+        let mut roots: Vec<_> = digests
+            .origins()
+            .into_iter()
+            .map(|id| {
+                let address = view
+                    .address(id)
+                    .cloned()
+                    .unwrap_or_else(|| smol_str::format_smolstr!("{id:?}"));
+                (address, digests.root(id))
+            })
+            .filter(|(_, root)| *root != 0)
+            .collect();
+        roots.sort();
+        roots
+    }
+
+    /// Advertised address of the owner of a service.
+    pub fn owner(&self, service: &ServiceKey) -> Option<SmolStr> {
+        let view = self.engine.view();
+        view.owner(service).and_then(|id| view.address(id).cloned())
+    }
+
+    /// Counters and gauges.
+    pub fn metrics(&self) -> NodeMetrics {
+        let mut m = NodeMetrics::default();
+        let c = &self.counters;
+        m.counter(
+            "rollcall_pushes_sent",
+            "Lists pushed to subscribers",
+            &c.pushes_sent,
+        );
+        m.counter("rollcall_pushes_acked", "Pushes acknowledged", &c.pushes_acked);
+        m.counter(
+            "rollcall_pushes_failed",
+            "Pushes refused by the client",
+            &c.pushes_failed,
+        );
+        m.counter(
+            "rollcall_pushes_timed_out",
+            "Pushes without an acknowledgement",
+            &c.pushes_timed_out,
+        );
+        m.counter(
+            "rollcall_forwards_sent",
+            "Writes forwarded to another member",
+            &c.forwards_sent,
+        );
+        m.counter(
+            "rollcall_forwards_received",
+            "Writes forwarded by another member",
+            &c.forwards_received,
+        );
+        m.counter(
+            "rollcall_forwards_failed",
+            "Forwards without a usable reply",
+            &c.forwards_failed,
+        );
+        m.counter(
+            "rollcall_writes_over_limit",
+            "Writes refused because too many wait",
+            &c.writes_over_limit,
+        );
+        m.counter(
+            "rollcall_connections_idle_closed",
+            "Connections closed for silence",
+            &c.connections_idle_closed,
+        );
+        m.counter(
+            "rollcall_beat_rows_expired",
+            "Instances removed for missing beats",
+            &c.beat_rows_expired,
+        );
+        let d = self.engine.counters();
+        m.counter(
+            "rollcall_digests_agreed",
+            "Digests of members that agreed",
+            &d.digests_agreed,
+        );
+        m.counter(
+            "rollcall_digests_differed",
+            "Digests of members that differed",
+            &d.digests_differed,
+        );
+        m.counter(
+            "rollcall_rows_repaired",
+            "Rows brought or removed by repair",
+            &d.rows_repaired,
+        );
+        m.counter(
+            "rollcall_log_gaps",
+            "Peers that fell out of the operation log",
+            &d.log_gaps,
+        );
+        m.counter(
+            "rollcall_beats_dropped",
+            "Relayed beats dropped, the link being full",
+            &d.beats_dropped,
+        );
+        m.counter(
+            "rollcall_orphans_dropped",
+            "Orphans dropped after their grace",
+            &d.orphans_dropped,
+        );
+        m.gauge(
+            "rollcall_gate_limit_reached",
+            "1 when this node became ready without all members' data",
+            d.gate_limit_reached.load(Ordering::Relaxed) as usize,
+        );
+        m.gauge(
+            "rollcall_ready",
+            "1 when this node serves",
+            usize::from(self.is_ready()),
+        );
+        m.gauge(
+            "rollcall_connections",
+            "Connections of clients",
+            self.connections.len(),
+        );
+        m.gauge(
+            "rollcall_subscriptions",
+            "Subscriptions of connections",
+            self.pusher.n_subscriptions(),
+        );
+        m.gauge(
+            "rollcall_services",
+            "Services listed",
+            self.registry.catalog().len(),
+        );
+        m.gauge("rollcall_instances", "Instances held", self.registry.n_rows());
+        m.gauge(
+            "rollcall_clients",
+            "Publishing clients known, of all members",
+            self.registry.n_clients(),
+        );
+        m.gauge(
+            "rollcall_pushes_waiting",
+            "Services waiting to be pushed",
+            self.pusher.n_waiting(),
+        );
+        m.gauge(
+            "rollcall_pushes_unacked",
+            "Pushes not acknowledged yet",
+            self.pusher.n_unacked(),
+        );
+        m.gauge(
+            "rollcall_writes_waiting",
+            "Writes whose answer waits",
+            self.pending.len(),
+        );
+        m.gauge(
+            "rollcall_answer_bytes",
+            "Bytes of encoded answers kept",
+            self.registry.answer_bytes(),
+        );
+        m
+    }
+}

@@ -1,0 +1,90 @@
+//! Reads, answered from what this node holds.
+
+use std::sync::Arc;
+
+use rollcall_core::{Instance, Millis, Now, ServiceKey, ServiceView};
+
+use crate::error::NodeError;
+use crate::node::Node;
+use crate::request::ServiceNames;
+
+/// The list of a service with the time that its message carries.
+#[derive(Clone, Debug)]
+pub struct ServiceAnswer {
+    /// The list.
+    pub view: Arc<ServiceView>,
+    /// `lastRefTime` of the message, in milliseconds since the Unix epoch.
+    pub last_ref_time: Millis,
+}
+
+impl Node {
+    pub(crate) fn read(&self, service: &ServiceKey, now: Now) -> ServiceAnswer {
+        let (view, last_ref_time) = self.registry.read(service, now.wall);
+        ServiceAnswer { view, last_ref_time }
+    }
+
+    /// The list of a service, answered from what is held here.
+    ///
+    /// # Errors
+    /// [`NodeError::NotReady`] while this node is loading.
+    pub fn query(&self, service: &ServiceKey, now: Now) -> Result<ServiceAnswer, NodeError> {
+        self.check_readable()?;
+        Ok(self.read(service, now))
+    }
+
+    /// A node that leaves goes on to answer reads: it still holds everything.
+    fn check_readable(&self) -> Result<(), NodeError> {
+        if self.is_ready() || self.is_leaving() {
+            Ok(())
+        } else {
+            Err(NodeError::NotReady)
+        }
+    }
+
+    /// A page of the service names of a group, sorted.
+    ///
+    /// # Errors
+    /// [`NodeError::NotReady`]; [`NodeError::Page`] for a negative page size.
+    pub fn service_names(
+        &self,
+        namespace: &str,
+        group: &str,
+        page_no: i64,
+        page_size: i64,
+    ) -> Result<ServiceNames, NodeError> {
+        self.check_readable()?;
+        if page_size < 0 {
+            return Err(NodeError::Page(page_size));
+        }
+        let start = page_no.saturating_sub(1).saturating_mul(page_size).max(0) as usize;
+        let (count, names) = self
+            .registry
+            .catalog()
+            .page(namespace, group, start, page_size as usize);
+        Ok(ServiceNames { count, names })
+    }
+
+    /// One instance, disabled ones too.
+    ///
+    /// # Errors
+    /// [`NodeError::NotReady`], [`NodeError::ClusterEmpty`], [`NodeError::InstanceNotFound`].
+    pub fn instance(
+        &self,
+        service: &ServiceKey,
+        ip: &str,
+        port: u16,
+        cluster: &str,
+    ) -> Result<Arc<Instance>, NodeError> {
+        self.check_readable()?;
+        let view = self.registry.service(service).map(|s| s.view());
+        let view = view
+            .filter(|v| !v.is_empty())
+            .ok_or_else(|| NodeError::ClusterEmpty {
+                cluster: cluster.to_owned(),
+                service: service.grouped_name().to_owned(),
+            })?;
+        view.get(ip, port, cluster)
+            .cloned()
+            .ok_or(NodeError::InstanceNotFound)
+    }
+}
