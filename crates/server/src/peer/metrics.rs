@@ -76,13 +76,13 @@ counters! {
     /// Probes whose connection was refused.
     probes_refused = "rollcall_peer_probes_refused_total",
     /// Writes sent to their owner.
-    forwards_sent = "rollcall_forwards_sent_total",
+    forwards_sent = "rollcall_peer_forwards_sent_total",
     /// Writes received from other members.
-    forwards_received = "rollcall_forwards_received_total",
+    forwards_received = "rollcall_peer_forwards_received_total",
     /// Writes sent to their owner without an answer.
-    forwards_failed = "rollcall_forwards_failed_total",
+    forwards_failed = "rollcall_peer_forwards_failed_total",
     /// Forwards of others that showed no session of this process.
-    forwards_denied = "rollcall_forwards_denied_total",
+    forwards_denied = "rollcall_peer_forwards_denied_total",
 }
 
 #[cfg(test)]
@@ -95,7 +95,7 @@ mod tests {
         metrics.forwards_sent.one();
         metrics.forwards_sent.add(2);
         let list = metrics.list();
-        assert!(list.contains(&("rollcall_forwards_sent_total", "Writes sent to their owner.", 3)));
+        assert!(list.contains(&("rollcall_peer_forwards_sent_total", "Writes sent to their owner.", 3)));
         assert!(
             list.iter()
                 .all(|(name, help, _)| name.ends_with("_total") && help.ends_with('.'))

@@ -171,9 +171,9 @@ async fn two_members_replicate_and_forward() {
         [&a, &b].iter().all(|m| rows(m, &owned_by_b) == 1)
     })
     .await;
-    assert_eq!(count(&a, "rollcall_forwards_sent_total"), 1);
-    assert_eq!(count(&b, "rollcall_forwards_received_total"), 1);
-    assert_eq!(count(&a, "rollcall_forwards_failed_total"), 0);
+    assert_eq!(count(&a, "rollcall_peer_forwards_sent_total"), 1);
+    assert_eq!(count(&b, "rollcall_peer_forwards_received_total"), 1);
+    assert_eq!(count(&a, "rollcall_peer_forwards_failed_total"), 0);
 
     a.call(|node, now, actions| node.close_connection(connection, now, actions));
     until("B has dropped the row of A's connection", || {
@@ -399,8 +399,8 @@ async fn a_forward_needs_a_session_and_a_body() {
         post(Some(shown)).send().await.unwrap().status(),
         StatusCode::BAD_REQUEST
     );
-    assert_eq!(count(&a, "rollcall_forwards_denied_total"), 2);
-    assert_eq!(count(&a, "rollcall_forwards_received_total"), 0);
+    assert_eq!(count(&a, "rollcall_peer_forwards_denied_total"), 2);
+    assert_eq!(count(&a, "rollcall_peer_forwards_received_total"), 0);
 }
 
 #[tokio::test]
@@ -422,10 +422,10 @@ async fn a_forward_without_a_link_fails_at_once() {
     };
     a.peers.forward(ForwardId(u64::MAX), MemberId::of(B), forward);
     until("it has failed", || {
-        count(&a, "rollcall_forwards_failed_total") == 1
+        count(&a, "rollcall_peer_forwards_failed_total") == 1
     })
     .await;
-    assert_eq!(count(&a, "rollcall_forwards_sent_total"), 0);
+    assert_eq!(count(&a, "rollcall_peer_forwards_sent_total"), 0);
 }
 
 #[tokio::test]
