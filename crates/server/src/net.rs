@@ -110,6 +110,13 @@ async fn connection<A: App>(
     stop: CancellationToken,
 ) {
     let Ok(local) = stream.local_addr() else { return };
+    // Whoever connects and says nothing at all holds a socket, but not for ever.
+    if !matches!(
+        tokio::time::timeout(HEADER_TIMEOUT, stream.readable()).await,
+        Ok(Ok(()))
+    ) {
+        return;
+    }
     let _ = stream.set_nodelay(true); // Answers are small and must not wait for the next one.
     let keepalive = TcpKeepalive::new()
         .with_time(KEEPALIVE.0)

@@ -153,9 +153,7 @@ fn client_app(config: &Config, exec: &Executor) -> ClientApp {
 }
 
 fn peer_config(config: &Config, listener: TcpListener) -> PeerConfig {
-    // The name is part of what is proven: a probe carries no name of its own, and must not pass between clusters.
-    let secret = format!("{}\n{}", config.node.cluster_name, config.cluster_secret);
-    let mut peers = PeerConfig::new(listener, secret);
+    let mut peers = PeerConfig::new(listener, config.cluster_secret.clone());
     peers.port_offset = config.peer_port.wrapping_sub(config.port);
     peers.addresses = config.peer_addresses.clone();
     peers.probe_timeout = Duration::from_millis(config.node.probe_timeout.0);

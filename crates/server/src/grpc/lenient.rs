@@ -279,6 +279,7 @@ macro_rules! object {
     ($(#[$meta:meta])* $name:ident<$lt:lifetime> { $($(#[$field_meta:meta])* $field:ident ($json:literal): $kind:ty = $default:expr,)* }) => {
         $(#[$meta])*
         #[derive(Clone, Debug)]
+        #[allow(unreachable_pub)] // Also used in private modules.
         pub struct $name<$lt> {
             $($(#[$field_meta])* pub $field: $kind,)*
             _life: std::marker::PhantomData<&$lt ()>,

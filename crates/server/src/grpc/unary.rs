@@ -38,7 +38,8 @@ impl Unary {
     ) -> Result<Payload, GrpcFailure> {
         let node = self.exec.node();
         // A node that leaves sends newcomers away, and goes on to serve the clients that it still has.
-        if !node.is_ready() && !(node.is_leaving() && transport.established().is_some()) {
+        let is_served = node.is_ready() || (node.is_leaving() && transport.established().is_some());
+        if !is_served {
             return Err(NodeError::NotReady.into());
         }
         match call {

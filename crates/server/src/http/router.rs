@@ -25,6 +25,9 @@ use crate::http::{own, prometheus};
 /// Longest wait for the answer to a write. The node answers far sooner; this is for a node that does not.
 const WRITE_LIMIT: Duration = Duration::from_secs(5);
 
+/// Longest time that the body of a request may take to come.
+const BODY_LIMIT: Duration = Duration::from_secs(30);
+
 /// The HTTP side. A clone costs one reference count.
 #[derive(Clone)]
 pub struct HttpApp(Arc<Shared>);
@@ -283,7 +286,12 @@ impl HttpApp {
             return Ok(Bytes::new());
         }
         let limit = self.0.settings.body_limit;
-        match Limited::new(body, limit).collect().await {
+        let Ok(collected) = tokio::time::timeout(BODY_LIMIT, Limited::new(body, limit).collect()).await
+        else {
+            let text = format!("the body did not come within {} s", BODY_LIMIT.as_secs());
+            return Err(HttpFailure::text(StatusCode::REQUEST_TIMEOUT, text));
+        };
+        match collected {
             Ok(collected) => Ok(collected.to_bytes()),
             Err(error) if error.is::<LengthLimitError>() => Err(HttpFailure::text(
                 StatusCode::PAYLOAD_TOO_LARGE,
