@@ -290,7 +290,8 @@ impl Engine {
                     for key in keys {
                         let key = RowKey::from(key);
                         let (changes, log) = (&mut effects.changes, &self.log);
-                        self.registry.beat(&service, (&key).into(), Heard::Relayed, now, log, changes);
+                        self.registry
+                            .beat(&service, (&key).into(), Heard::Relayed, now, log, changes);
                     }
                 }
             }
@@ -321,7 +322,14 @@ impl Engine {
                 stamp,
                 value,
             } => {
-                self.registry.apply_versioned(&service, &row, Versioned { stamp, value }, now, &self.log, changes);
+                self.registry.apply_versioned(
+                    &service,
+                    &row,
+                    Versioned { stamp, value },
+                    now,
+                    &self.log,
+                    changes,
+                );
             }
         }
     }

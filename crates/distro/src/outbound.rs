@@ -259,12 +259,14 @@ impl Engine {
         let root = self.log.root_at(outbound.sent, self.registry.digests())?;
         outbound.last_digest = Some(now.mono);
         let digests = self.registry.digests();
+        // An origin without a row here is left out: the other side tells if it has some.
         let absent = digests
             .origins()
             .into_iter()
-            .filter(|origin| !self.has_alive(*origin));
-        let absent = absent
-            .map(|origin| (origin.0.into(), digests.root(origin).into()))
+            .filter(|origin| !self.has_alive(*origin))
+            .map(|origin| (origin, digests.root(origin)))
+            .filter(|(_, root)| *root != 0)
+            .map(|(origin, root)| (origin.0.into(), root.into()))
             .collect();
         Some(Frame::Digest {
             seq: outbound.sent.into(),
@@ -436,12 +438,15 @@ impl Engine {
             let ours = self.registry.versioned(&service, &row, held.value.kind());
             let is_unknown = ours.is_none();
             let (log, changes) = (&self.log, &mut effects.changes);
-            if let Some(ours) = ours.filter(|o| matches!(o, RowOp::Versioned { stamp: s, .. } if *s > stamp)) {
+            if let Some(ours) = ours.filter(|o| matches!(o, RowOp::Versioned { stamp: s, .. } if *s > stamp))
+            {
                 back.push(Op::from(&ours));
             } else if self.wrote(stamp) && is_unknown {
-                self.registry.remove_again(&service, &row, &held, now, log, changes);
+                self.registry
+                    .remove_again(&service, &row, &held, now, log, changes);
             } else {
-                self.registry.apply_versioned(&service, &row, held, now, log, changes);
+                self.registry
+                    .apply_versioned(&service, &row, held, now, log, changes);
             }
             self.counters.rows_repaired.fetch_add(1, Ordering::Relaxed);
         }

@@ -39,10 +39,16 @@ impl Node {
     }
 
     /// A connection is gone: so is everything it registered and subscribed.
+    ///
+    /// While this node leaves, what it registered stays: the client is on its way to another member, and the others
+    /// keep the rows as orphans until it is there.
     pub fn close_connection(&self, id: ConnectionId, now: Now, actions: &mut Actions) {
         let Some(connection) = self.connections.close(id, &self.pusher) else {
             return;
         };
+        if self.is_leaving() {
+            return;
+        }
         let mut effects = Effects::default();
         let log = self.engine.log();
         self.registry

@@ -191,12 +191,25 @@ impl Node {
                 (Ok(WriteDone::Ok), true)
             }
             HttpWrite::Deregister { service, target } => {
-                self.registry.deregister_beat_row(&service, target.address(), now, log, changes);
+                self.registry
+                    .deregister_beat_row(&service, target.address(), now, log, changes);
                 (Ok(WriteDone::Ok), false)
             }
-            HttpWrite::Update { service, target, weight, enabled, metadata } => {
-                let value = Override { weight, enabled, metadata };
-                let set = self.registry.set_override(&service, target.address(), value, now, log, changes);
+            HttpWrite::Update {
+                service,
+                target,
+                weight,
+                enabled,
+                metadata,
+            } => {
+                let value = Override {
+                    weight,
+                    enabled,
+                    metadata,
+                };
+                let set = self
+                    .registry
+                    .set_override(&service, target.address(), value, now, log, changes);
                 let result = match set {
                     Ok(()) => Ok(WriteDone::Ok),
                     Err(NoSuchRow::Service) => Err(NodeError::service_not_found(&service)),
@@ -204,8 +217,14 @@ impl Node {
                 };
                 (result, false)
             }
-            HttpWrite::Beat { service, target, full } => {
-                let known = self.registry.beat(&service, target.address(), Heard::Direct, now, log, changes);
+            HttpWrite::Beat {
+                service,
+                target,
+                full,
+            } => {
+                let known = self
+                    .registry
+                    .beat(&service, target.address(), Heard::Direct, now, log, changes);
                 match (known, full) {
                     (Some(row), _) => (
                         Ok(WriteDone::BeatKnown {
@@ -240,7 +259,9 @@ impl Node {
     ) -> Option<Millis> {
         let mut effects = Effects::default();
         let (log, changes) = (self.engine.log(), &mut effects.changes);
-        let row = self.registry.beat(service, target.address(), Heard::Direct, now, log, changes);
+        let row = self
+            .registry
+            .beat(service, target.address(), Heard::Direct, now, log, changes);
         self.settle(effects, now, actions);
         let row = row?;
         let owner = self.engine.view().owner(service);

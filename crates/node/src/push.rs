@@ -66,6 +66,8 @@ struct Topic {
     window: Millis,
     /// When it is due, if it is in the queue.
     due: Option<(Millis, u64)>,
+    /// It has left the table; whoever still holds it must look it up again.
+    is_gone: bool,
 }
 
 /// All subscriptions of a node's connections, and the queue of services to push.
@@ -127,8 +129,13 @@ impl Pusher {
         now: Now,
         actions: &mut Actions,
     ) {
-        let topic = self.topics.entry(service.clone()).or_default().value().clone();
-        let mut topic = topic.lock();
+        let mut topic = loop {
+            let topic = self.topics.entry(service.clone()).or_default().value().clone();
+            let topic = topic.lock_arc();
+            if !topic.is_gone {
+                break topic;
+            }
+        };
         let is_first = !topic.subscribers.iter().any(|s| s.connection == connection);
         let is_known = topic
             .subscribers
@@ -191,9 +198,11 @@ impl Pusher {
         if let Some(topic) = self.topic(service) {
             topic.lock().subscribers.retain(|s| !is_it(s));
         }
-        // A topic is only taken out while nobody can be adding to it: the entry's lock is held.
-        self.topics
-            .remove_if(service, |_, topic| topic.lock().subscribers.is_empty());
+        self.topics.remove_if(service, |_, topic| {
+            let mut topic = topic.lock();
+            topic.is_gone = topic.subscribers.is_empty();
+            topic.is_gone
+        });
     }
 
     fn topic(&self, service: &ServiceKey) -> Option<Arc<Mutex<Topic>>> {

@@ -50,7 +50,11 @@ pub struct RowTarget {
 impl RowTarget {
     /// The same, borrowed.
     pub fn address(&self) -> RowAddress<'_> {
-        RowAddress { ip: &self.ip, port: self.port, cluster: self.cluster.as_deref() }
+        RowAddress {
+            ip: &self.ip,
+            port: self.port,
+            cluster: self.cluster.as_deref(),
+        }
     }
 }
 
