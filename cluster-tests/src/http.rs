@@ -158,6 +158,11 @@ impl Http {
         }
     }
 
+    /// Scheme, host and port.
+    pub fn base(&self) -> &str {
+        &self.base
+    }
+
     // === Any request ===
 
     /// A request with parameters in the query.

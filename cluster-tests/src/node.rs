@@ -227,6 +227,15 @@ impl Node {
         Ok(kib * 1024)
     }
 
+    /// Number of files and sockets that the process has open.
+    ///
+    /// # Errors
+    /// It does not run.
+    pub fn open_files(&self) -> Result<usize> {
+        let pid = self.pid().context("the node does not run")?;
+        Ok(std::fs::read_dir(format!("/proc/{pid}/fd"))?.count())
+    }
+
     // === State ===
 
     /// Waits until the node serves.

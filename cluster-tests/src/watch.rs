@@ -69,8 +69,10 @@ async fn poll(node: Http, live: Arc<Vec<(Service, Vec<String>)>>, seen: Arc<Mute
                     let mut seen = seen.lock();
                     seen.answers += 1;
                     if !lacking.is_empty() {
-                        seen.gaps
-                            .push((at, format!("{} lacks {lacking:?}", service.grouped())));
+                        seen.gaps.push((
+                            at,
+                            format!("{} at {} lacks {lacking:?}", service.grouped(), node.base()),
+                        ));
                     }
                 }
                 Err(error) => {

@@ -3,9 +3,12 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use cluster_tests::cluster::SOON;
-use cluster_tests::{BeatingInstance, Cluster, Http, Instance, SdkClient, Service, Watch, eventually};
+use cluster_tests::fault::{LinkState, Proxy};
+use cluster_tests::{
+    BeatingInstance, Client, Cluster, Http, Instance, SdkClient, Service, Watch, eventually,
+};
 use futures_util::future::try_join_all;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -115,6 +118,28 @@ impl Fleet {
     }
 }
 
+impl Fleet {
+    /// Changes every service once and checks that all its subscribers are told.
+    async fn hears_of_changes(&self, cluster: &Cluster) -> Result<()> {
+        for (n, (service, _)) in self.live.iter().step_by(2).enumerate() {
+            let provider = cluster.node(n % 3).client().await?;
+            provider.register(service, &Instance::at("10.9.0.9", 1)).await?;
+            for (i, client) in self.clients.iter().enumerate().filter(|(i, _)| i / 10 == n) {
+                eventually("a change reaches every subscriber", SOON, || async {
+                    let Some(list) = client.latest(service) else {
+                        anyhow::bail!("no list")
+                    };
+                    list.at("10.9.0.9:1")
+                        .with_context(|| format!("client {i} of {}", service.name))?;
+                    Ok(())
+                })
+                .await;
+            }
+        }
+        Ok(())
+    }
+}
+
 /// Checks that a watch saw many answers and none that lacked anything.
 fn has_no_gaps(watch: &Watch) -> Result<()> {
     let seen = watch.seen();
@@ -170,6 +195,7 @@ async fn a_killed_node_leaves_no_gap_in_any_list() -> Result<()> {
     cluster.ready().await;
     cluster.equal(SOON).await;
     fleet.is_listed(&cluster).await;
+    fleet.hears_of_changes(&cluster).await?;
     has_no_gaps(&watch)
 }
 
@@ -188,6 +214,7 @@ async fn a_rolling_restart_leaves_no_gap_in_any_list() -> Result<()> {
     }
     fleet.is_listed(&cluster).await;
     fleet.is_known_to_subscribers().await?;
+    fleet.hears_of_changes(&cluster).await?;
     // Nodes that are down or loading give no list; those that give one give all of it.
     let seen = watch.seen();
     ensure!(
@@ -325,5 +352,58 @@ async fn the_owner_of_a_dead_nodes_services_is_another_node() -> Result<()> {
         .await;
     let states = before.cluster_nodes().await?;
     ensure!(states.contains(&(dead, "DOWN".into())), "{states:?}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_client_whose_network_is_cut_without_a_word_is_gone() -> Result<()> {
+    let cluster = Cluster::start(3).await;
+    let service = Service::unique("cut-off");
+    let line = Proxy::start(([127, 0, 0, 1], 0).into(), cluster.node(0).grpc_address())?;
+    let cut_off = Client::connect(line.address()).await?;
+    cut_off.register(&service, &Instance::at("10.9.0.6", 1)).await?;
+    cut_off.subscribe(&service, "").await?;
+    let subscriber = cluster.node(1).client().await?;
+    subscriber.subscribe(&service, "").await?;
+    cluster.eventually_listed(&service, &["10.9.0.6:1"]).await;
+    line.set(LinkState::Paused);
+    let cut = tokio::time::Instant::now();
+
+    // Many large lists for somebody who does not read: others do not notice.
+    let provider = cluster.node(0).client().await?;
+    let fill: Vec<Instance> = (1..=500)
+        .map(|p| Instance::at("10.9.0.7", p).meta("x", &"x".repeat(900)))
+        .collect();
+    let before = cluster.node(0).resident_memory()?;
+    let http = cluster.node(0).http();
+    for n in 1..=50 {
+        provider.batch(&service, &fill[n..]).await?;
+        let list = http.list(&service).await?;
+        let listed = list.hosts.iter().filter(|host| host.ip == "10.9.0.7").count();
+        ensure!(listed == fill.len() - n, "{listed} instances after {n} changes");
+    }
+    let grown = cluster.node(0).resident_memory()?.saturating_sub(before);
+    ensure!(grown < 64 << 20, "the node grew by {grown} bytes");
+
+    cluster
+        .eventually_list(&service, 25 * SECOND, |list| {
+            ensure!(
+                list.at("10.9.0.6:1").is_err(),
+                "still listed after {:?}",
+                cut.elapsed()
+            );
+            Ok(())
+        })
+        .await;
+    let told = subscriber.pushed(&service, SOON, |list| {
+        ensure!(list.at("10.9.0.6:1").is_err(), "still pushed");
+        Ok(())
+    });
+    ensure!(told.await?.hosts.len() == fill.len() - 50, "all others are there");
+    ensure!(
+        cut.elapsed() > 10 * SECOND,
+        "a client may be silent for 10 s: {:?}",
+        cut.elapsed()
+    );
     Ok(())
 }

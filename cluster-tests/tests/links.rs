@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use cluster_tests::cluster::SOON;
-use cluster_tests::{Cluster, Instance, LinkState, Service, eventually};
+use cluster_tests::{BeatingInstance, Cluster, Instance, LinkState, Service, eventually};
 
 /// `design.md`: after healing all nodes are equal within 5 s; twice that on a busy machine.
 const HEALED: Duration = Duration::from_secs(10);
@@ -134,5 +134,96 @@ async fn a_write_whose_owner_cannot_be_reached_is_taken_by_another() -> Result<(
         http.metric("rollcall_forwards_failed_total").await? >= 1.0,
         "the failed forward is counted"
     );
+    Ok(())
+}
+
+#[tokio::test]
+async fn an_instance_that_beats_on_one_side_is_on_both_after_healing() -> Result<()> {
+    let cluster = Cluster::builder(3).proxied().start().await;
+    // Each of them is owned by the other side, which hears nothing of it for longer than it may be silent.
+    let cut_off = cluster.service_owned_by(0, "beats-at-2").await?;
+    let staying = cluster.service_owned_by(2, "beats-at-0").await?;
+    let instance = Instance::at("10.11.0.5", 80).beat_times(500, 2_000, 4_000);
+    let half = Duration::from_millis(500);
+    let (here, there) = (cluster.node(0).http(), cluster.node(2).http());
+    let beats = [
+        BeatingInstance::start(vec![there.clone()], cut_off.clone(), instance.clone(), half).await?,
+        BeatingInstance::start(vec![here.clone()], staying.clone(), instance.clone(), half).await?,
+    ];
+    for service in [&cut_off, &staying] {
+        cluster.eventually_listed(service, &["10.11.0.5:80"]).await;
+    }
+
+    cluster.links().set_around(2, LinkState::Paused);
+
+    for (http, service) in [(&here, &cut_off), (&there, &staying)] {
+        eventually("the side without beats gives it up", 2 * SOON, || async {
+            http.list(service).await?.expect(&[""; 0])
+        })
+        .await;
+    }
+    for (http, service) in [(&there, &cut_off), (&here, &staying)] {
+        ensure!(
+            http.list(service).await?.at("10.11.0.5:80")?.healthy,
+            "the side with beats keeps it"
+        );
+    }
+
+    cluster.links().heal();
+
+    cluster.ready().await;
+    for service in [&cut_off, &staying] {
+        cluster
+            .eventually_list(service, HEALED, |list| {
+                ensure!(list.at("10.11.0.5:80")?.healthy, "unhealthy");
+                Ok(())
+            })
+            .await;
+    }
+    ensure!(
+        beats.iter().all(|beat| beat.unknown() == 0),
+        "a beat met an unknown instance"
+    );
+    cluster.equal(HEALED).await;
+    Ok(())
+}
+
+#[tokio::test]
+async fn what_was_removed_on_one_side_does_not_come_back() -> Result<()> {
+    let cluster = Cluster::builder(3).proxied().start().await;
+    let mut services = Vec::new();
+    for owner in 0..3 {
+        services.push(cluster.service_owned_by(owner, "removed").await?);
+    }
+    let (gone, kept) = (
+        Instance::at("10.11.0.6", 1).patient(),
+        Instance::at("10.11.0.6", 2).patient(),
+    );
+    for service in &services {
+        for instance in [&gone, &kept] {
+            cluster.node(1).http().register(service, instance).await?.ok()?;
+        }
+        cluster
+            .eventually_listed(service, &["10.11.0.6:1", "10.11.0.6:2"])
+            .await;
+    }
+    cluster.links().set_around(2, LinkState::Cut);
+    let (here, there) = (cluster.node(0).http(), cluster.node(2).http());
+
+    // The one with the removal wins for one row, the later registration for the other.
+    for service in &services {
+        here.deregister(service, &gone).await?.ok()?;
+        there.deregister(service, &kept).await?.ok()?;
+        there.register(service, &kept.clone().weight(5.0)).await?.ok()?;
+    }
+
+    cluster.links().heal();
+    cluster.ready().await;
+    cluster.equal(HEALED).await;
+    for service in &services {
+        cluster
+            .eventually_list(service, SOON, |list| list.expect_only(&kept.clone().weight(5.0)))
+            .await;
+    }
     Ok(())
 }

@@ -512,3 +512,38 @@ async fn kf_064_clients_that_close_right_after_a_registration_leave_nothing() ->
     }
     Ok(())
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn clients_that_come_and_go_leave_nothing_behind() -> Result<()> {
+    let cluster = Cluster::start(1).await;
+    let node = cluster.node(0);
+    let service = Service::unique("visitors");
+    let visit = |port: u16| {
+        let service = &service;
+        async move {
+            let client = node.client().await?;
+            client.register(service, &Instance::at("10.4.0.65", port)).await?;
+            client.subscribe(service, "").await?;
+            anyhow::Ok(())
+        }
+    };
+    try_join_all((1..=20).map(visit)).await?;
+    let idle = node.open_files()?;
+    for _ in 0..20 {
+        try_join_all((1..=50).map(visit)).await?;
+    }
+    cluster.eventually_listed(&service, &NOBODY).await;
+    eventually("no connection is left", SOON, || async {
+        let state = node.http().state().await?;
+        ensure!((state.connections, state.instances) == (0, 0), "{state:?}");
+        Ok(())
+    })
+    .await;
+    eventually("no file is left open", SOON, || async {
+        let open = node.open_files()?;
+        ensure!(open <= idle + 20, "{open} files, {idle} at first");
+        Ok(())
+    })
+    .await;
+    Ok(())
+}

@@ -332,3 +332,112 @@ async fn a_whole_cluster_that_starts_again_takes_its_clients_back() -> Result<()
     cluster.equal(SOON).await;
     Ok(())
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_restarted_node_takes_over_20_megabytes() -> Result<()> {
+    let cluster = Cluster::start(3).await;
+    let (mut clients, mut services) = (Vec::new(), Vec::new());
+    for i in 0..3 {
+        let service = Service::unique("wide");
+        // Near the largest request that is taken, 10 MiB.
+        let instances: Vec<Instance> = (1..=7_500)
+            .map(|port| Instance::at(&format!("10.10.3.{i}"), port).meta("blob", &"x".repeat(1000)))
+            .collect();
+        let client = cluster.node(i % 2).client().await?;
+        client.batch(&service, &instances).await?;
+        let addresses: Vec<String> = instances.iter().map(Instance::address).collect();
+        services.push((service, addresses));
+        clients.push(client);
+    }
+    cluster.equal(30 * SECOND).await;
+
+    cluster.node(2).restart();
+
+    watch_start(cluster.node(2), &services).await?;
+    cluster.ready().await;
+    cluster.equal(SOON).await;
+    ensure!(
+        !clients.iter().any(Client::is_closed),
+        "a client lost its connection"
+    );
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_an_operator_set_survives_the_restart_of_every_node() -> Result<()> {
+    let cluster = Cluster::start(3).await;
+    let (over_http, over_grpc) = (Service::unique("kept"), Service::unique("kept"));
+    let instance = Instance::at("10.10.4.1", 80).patient();
+    let changed = instance.clone().weight(3.5).meta("lane", "a");
+    let servers: Vec<_> = cluster.nodes().iter().map(Node::grpc_address).collect();
+    let client = cluster_tests::SdkClient::start(servers, 1).await;
+    client.register(&over_grpc, &instance).await?;
+    cluster
+        .node(0)
+        .http()
+        .register(&over_http, &instance)
+        .await?
+        .ok()?;
+    for service in [&over_http, &over_grpc] {
+        cluster.eventually_listed(service, &["10.10.4.1:80"]).await;
+        cluster.node(2).http().update(service, &changed).await?.ok()?;
+        cluster
+            .eventually_list(service, SOON, |list| list.expect_only(&changed))
+            .await;
+    }
+
+    for node in cluster.nodes() {
+        node.restart();
+        cluster.ready().await;
+        cluster.equal(SOON).await;
+        for service in [&over_http, &over_grpc] {
+            cluster
+                .eventually_list(service, SOON, |list| list.expect_only(&changed))
+                .await;
+        }
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_cluster_starts_without_a_member_that_is_down() -> Result<()> {
+    let cluster = Cluster::builder(3).hold_back(1).launch();
+    let begin = Clock::now();
+    cluster.ready().await;
+    ensure!(begin.elapsed() < 25 * SECOND, "ready after {:?}", begin.elapsed());
+    let service = Service::unique("two-of-three");
+    cluster
+        .node(2)
+        .http()
+        .register(&service, &Instance::at("10.10.5.1", 80).patient())
+        .await?
+        .ok()?;
+    cluster.eventually_listed(&service, &["10.10.5.1:80"]).await;
+
+    cluster.node(1).start();
+
+    cluster.ready().await;
+    cluster.eventually_listed(&service, &["10.10.5.1:80"]).await;
+    cluster.equal(SOON).await;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_crashes_again_and_again_ends_equal() -> Result<()> {
+    let cluster = Cluster::start(3).await;
+    let (_clients, services) = load(&[cluster.node(0), cluster.node(1)], 4).await?;
+    let mut writers = Writers::start(&[cluster.node(0), cluster.node(1)]).await?;
+    for round in 0..12 {
+        cluster.node(2).restart();
+        // Killed at any moment of its start: at once, while it loads, when it is ready.
+        sleep(Duration::from_millis(fastrand::u64(0..40 * (round + 1)))).await;
+    }
+    watch_start(cluster.node(2), &services).await?;
+    writers.stop().await?;
+    cluster.ready().await;
+    cluster.equal(SOON).await;
+    for (service, addresses) in &services {
+        cluster.eventually_listed(service, addresses).await;
+    }
+    Ok(())
+}
