@@ -1,0 +1,187 @@
+//! Which member takes a write, when members answer, fail, or see other members than this one does.
+
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+use rollcall_core::{Instance, MemberId, Millis, Now, ServiceKey};
+use rollcall_distro::message::{Forward, Probe, WireError};
+use rollcall_node::{
+    Action, Actions, ForwardId, HttpWrite, Node, NodeConfig, NodeError, ProbeResult, Ticket, WriteDone,
+};
+
+const ADDRESSES: [&str; 3] = ["10.0.0.1:8848", "10.0.0.2:8848", "10.0.0.3:8848"];
+
+fn clock(now: u64) -> Now {
+    Now {
+        mono: Millis(now),
+        wall: Millis(1_700_000_000_000 + now),
+    }
+}
+
+/// Node 0 of three, ready by the limit of its gate, with the other two answering probes.
+fn node_among_three() -> Node {
+    let mut config = NodeConfig::new(ADDRESSES[0], &ADDRESSES, 1);
+    config.gate_limit = Millis(0);
+    let node = Node::new(config, 1, clock(0));
+    let actions = &mut Actions::default();
+    node.tick(clock(0), actions);
+    for address in &ADDRESSES[1..] {
+        answer_probe(&node, address, clock(1));
+    }
+    assert!(node.is_ready());
+    node
+}
+
+fn answer_probe(node: &Node, address: &str, now: Now) {
+    let probe = Probe {
+        cluster: "rollcall".into(),
+        mapper: "modulo".into(),
+        member: address.into(),
+        epoch: 1,
+        boot: 1,
+        ready: true,
+        leaving: false,
+        rows: 0,
+    };
+    node.probe_done(
+        MemberId::of(address),
+        ProbeResult::Answer(probe),
+        now,
+        &mut Actions::default(),
+    );
+}
+
+fn service_owned_by(node: &Node, address: &str) -> ServiceKey {
+    let names = (0..100).map(|n| ServiceKey::new("", "", &format!("s{n}")));
+    names
+        .into_iter()
+        .find(|s| node.owner(s).unwrap() == address)
+        .unwrap()
+}
+
+fn register(service: &ServiceKey) -> HttpWrite {
+    HttpWrite::Register {
+        service: service.clone(),
+        instance: Instance::at("10.1.0.1", 80),
+    }
+}
+
+fn forward_in(actions: &Actions) -> Option<(ForwardId, MemberId, Forward)> {
+    actions.0.iter().find_map(|action| match action {
+        Action::Forward { id, to, forward } => Some((*id, *to, forward.clone())),
+        _ => None,
+    })
+}
+
+fn answer_in(actions: &Actions) -> Option<Result<WriteDone, NodeError>> {
+    actions.0.iter().find_map(|action| match action {
+        Action::Answer { result, .. } => Some(result.clone()),
+        _ => None,
+    })
+}
+
+#[test]
+fn a_write_goes_to_the_owner_with_one_hop() {
+    let node = node_among_three();
+    let service = service_owned_by(&node, ADDRESSES[1]);
+    let mut actions = Actions::default();
+    node.write(Ticket(1), register(&service), clock(2), &mut actions);
+    let (_, to, forward) = forward_in(&actions).unwrap();
+    assert_eq!((to, forward.hops), (MemberId::of(ADDRESSES[1]), 1));
+    assert!(answer_in(&actions).is_none());
+    assert_eq!(node.registry().n_rows(), 0);
+}
+
+#[test]
+fn an_unreachable_owner_is_passed_over_in_rank_and_this_node_comes_last() {
+    let node = node_among_three();
+    let service = service_owned_by(&node, ADDRESSES[1]);
+    let mut actions = Actions::default();
+    node.write(Ticket(1), register(&service), clock(2), &mut actions);
+    let (id, _, _) = forward_in(&actions).unwrap();
+    let mut actions = Actions::default();
+    node.forward_failed(id, clock(3), &mut actions);
+    let (id, to, _) = forward_in(&actions).unwrap();
+    assert_eq!(to, MemberId::of(ADDRESSES[2]));
+    let mut actions = Actions::default();
+    node.forward_failed(id, clock(4), &mut actions);
+    assert!(forward_in(&actions).is_none());
+    node.tick(clock(500), &mut actions);
+    assert_eq!(answer_in(&actions), Some(Ok(WriteDone::Ok)));
+    assert_eq!(node.registry().n_rows(), 1);
+}
+
+#[test]
+fn who_failed_once_is_not_asked_again_before_it_answers_a_probe() {
+    let node = node_among_three();
+    let service = service_owned_by(&node, ADDRESSES[1]);
+    let mut actions = Actions::default();
+    node.write(Ticket(1), register(&service), clock(2), &mut actions);
+    let (id, _, _) = forward_in(&actions).unwrap();
+    node.forward_failed(id, clock(3), &mut Actions::default());
+    let mut actions = Actions::default();
+    node.write(Ticket(2), register(&service), clock(4), &mut actions);
+    assert_eq!(forward_in(&actions).unwrap().1, MemberId::of(ADDRESSES[2]));
+    answer_probe(&node, ADDRESSES[1], clock(5));
+    let mut actions = Actions::default();
+    node.write(Ticket(3), register(&service), clock(6), &mut actions);
+    assert_eq!(forward_in(&actions).unwrap().1, MemberId::of(ADDRESSES[1]));
+}
+
+#[test]
+fn an_owner_that_is_not_ready_counts_as_unreachable_but_its_refusals_count() {
+    let node = node_among_three();
+    let service = service_owned_by(&node, ADDRESSES[1]);
+    let forward = |actions: &mut Actions| {
+        node.write(Ticket(1), register(&service), clock(2), actions);
+        forward_in(actions).unwrap().0
+    };
+    let mut actions = Actions::default();
+    let id = forward(&mut actions);
+    let mut actions = Actions::default();
+    let reply = Node::forward_reply(Err(NodeError::NotReady), None);
+    node.forward_replied(id, reply, clock(3), &mut actions);
+    assert!(forward_in(&actions).is_some());
+    let mut actions = Actions::default();
+    let (id, _, _) = {
+        node.write(Ticket(2), register(&service), clock(4), &mut actions);
+        forward_in(&actions).unwrap()
+    };
+    let mut actions = Actions::default();
+    let reply = Node::forward_reply(Err(NodeError::InstanceNotFound), None);
+    assert_eq!(reply.result, Err(WireError::InstanceNotFound));
+    node.forward_replied(id, reply, clock(5), &mut actions);
+    assert_eq!(answer_in(&actions), Some(Err(NodeError::InstanceNotFound)));
+}
+
+#[test]
+fn kf_066_a_forward_by_another_view_is_passed_on_once_and_then_served() {
+    let node = node_among_three();
+    let service = service_owned_by(&node, ADDRESSES[1]);
+    let mut actions = Actions::default();
+    node.write(Ticket(1), register(&service), clock(2), &mut actions);
+    let (_, _, mut forward) = forward_in(&actions).unwrap();
+    // The sender takes this node for the owner.
+    forward.hops = 1;
+    let mut actions = Actions::default();
+    node.forwarded(Ticket(2), forward.clone(), clock(3), &mut actions);
+    assert_eq!(forward_in(&actions).unwrap().2.hops, 2);
+    forward.hops = 2;
+    let mut actions = Actions::default();
+    node.forwarded(Ticket(3), forward, clock(4), &mut actions);
+    assert!(forward_in(&actions).is_none());
+    assert_eq!(node.registry().n_rows(), 1);
+}
+
+#[test]
+fn a_loading_node_refuses_writes_and_reads() {
+    let node = Node::new(NodeConfig::new(ADDRESSES[0], &ADDRESSES, 1), 1, clock(0));
+    let service = ServiceKey::new("", "", "s");
+    let mut actions = Actions::default();
+    node.write(Ticket(1), register(&service), clock(2), &mut actions);
+    assert_eq!(answer_in(&actions), Some(Err(NodeError::NotReady)));
+    assert!(node.query(&service, clock(2)).is_err());
+    assert!(
+        node.open_connection(Default::default(), clock(2), &mut actions)
+            .is_err()
+    );
+}

@@ -1,0 +1,282 @@
+//! What a single node does for its subscribers and idle connections, in virtual time.
+
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+use rollcall_core::{Instance, Millis, Now, ServiceKey};
+use rollcall_node::{Action, Actions, ConnectionId, ConnectionInfo, Node, NodeConfig, Push};
+
+struct Alone {
+    node: Node,
+    now: u64,
+}
+
+impl Alone {
+    fn new() -> Self {
+        let config = NodeConfig::new("10.0.0.1:8848", &["10.0.0.1:8848"], 1);
+        let mut alone = Alone {
+            node: Node::new(config, 1, clock(0)),
+            now: 0,
+        };
+        alone.run(1);
+        assert!(alone.node.is_ready());
+        alone
+    }
+
+    fn connect(&self) -> ConnectionId {
+        let info = ConnectionInfo {
+            is_naming: true,
+            is_sdk: true,
+            ..ConnectionInfo::default()
+        };
+        self.node
+            .open_connection(info, clock(self.now), &mut Actions::default())
+            .unwrap()
+    }
+
+    fn publish(&self, connection: ConnectionId, ports: &[u16]) {
+        let instances = ports.iter().map(|port| Instance::at("10.1.0.1", *port)).collect();
+        self.node
+            .register(
+                connection,
+                &service(),
+                instances,
+                clock(self.now),
+                &mut Actions::default(),
+            )
+            .unwrap();
+    }
+
+    fn subscribe(&self, connection: ConnectionId, clusters: &str) -> usize {
+        let clusters = Some(clusters.into());
+        let answer = self.node.subscribe(
+            connection,
+            &service(),
+            clusters,
+            clock(self.now),
+            &mut Actions::default(),
+        );
+        answer.unwrap().view.len()
+    }
+
+    fn ack(&self, push: &Push, is_ok: bool) {
+        let actions = &mut Actions::default();
+        self.node
+            .push_acked(push.connection, push.request_id, is_ok, clock(self.now), actions);
+    }
+
+    /// Lets time pass in steps of a millisecond; a client that is asked whether it lives says nothing.
+    fn run(&mut self, ms: u64) -> Vec<Action> {
+        let mut all = Vec::new();
+        for _ in 0..ms {
+            self.now += 1;
+            let mut actions = Actions::default();
+            self.node.tick(clock(self.now), &mut actions);
+            all.extend(actions.0);
+        }
+        all
+    }
+
+    fn pushes(&mut self, ms: u64) -> Vec<Push> {
+        let pushes = self.run(ms).into_iter();
+        pushes
+            .filter_map(|a| {
+                if let Action::Push(push) = a {
+                    Some(push)
+                } else {
+                    None
+                }
+            })
+            .collect()
+    }
+}
+
+fn clock(now: u64) -> Now {
+    Now {
+        mono: Millis(now),
+        wall: Millis(1_700_000_000_000 + now),
+    }
+}
+
+fn service() -> ServiceKey {
+    ServiceKey::new("", "", "s")
+}
+
+fn ports(push: &Push) -> Vec<u16> {
+    push.view.instances().map(|i| i.port).collect()
+}
+
+#[test]
+fn the_first_subscription_is_followed_by_one_push_and_a_repeated_one_by_none() {
+    let mut alone = Alone::new();
+    let (provider, subscriber) = (alone.connect(), alone.connect());
+    alone.publish(provider, &[1]);
+    assert_eq!(alone.subscribe(subscriber, ""), 1);
+    let first = alone.pushes(100);
+    assert_eq!(first.iter().map(ports).collect::<Vec<_>>(), [[1]]);
+    alone.ack(&first[0], true);
+    alone.subscribe(subscriber, "");
+    alone.subscribe(subscriber, "c1");
+    assert!(alone.pushes(1_000).is_empty());
+}
+
+#[test]
+fn a_change_of_a_quiet_service_is_pushed_at_once_and_the_time_rises() {
+    let mut alone = Alone::new();
+    let (provider, subscriber) = (alone.connect(), alone.connect());
+    alone.subscribe(subscriber, "");
+    let empty = alone.pushes(100);
+    assert_eq!(ports(&empty[0]), [] as [u16; 0]);
+    alone.ack(&empty[0], true);
+    alone.publish(provider, &[1]);
+    let change = alone.pushes(1);
+    assert_eq!(ports(&change[0]), [1]);
+    assert!(change[0].last_ref_time > empty[0].last_ref_time);
+}
+
+#[test]
+fn kf_053_a_burst_is_merged_and_the_last_push_has_the_last_state() {
+    let mut alone = Alone::new();
+    let (provider, subscriber) = (alone.connect(), alone.connect());
+    alone.subscribe(subscriber, "");
+    let mut last = Vec::new();
+    let mut n_pushes = 0;
+    for n in 0..1_000 {
+        alone.publish(provider, &[n]);
+        for push in alone.pushes(2) {
+            n_pushes += 1;
+            last = ports(&push);
+            alone.ack(&push, true);
+        }
+    }
+    for push in alone.pushes(1_000) {
+        n_pushes += 1;
+        last = ports(&push);
+    }
+    assert_eq!(last, [999]);
+    assert!(n_pushes < 500, "{n_pushes} pushes for 1,000 changes");
+}
+
+#[test]
+fn one_push_is_outstanding_and_the_newest_list_follows_its_acknowledgement() {
+    let mut alone = Alone::new();
+    let (provider, subscriber) = (alone.connect(), alone.connect());
+    alone.subscribe(subscriber, "");
+    let first = alone.pushes(100);
+    for port in 1..=20 {
+        alone.publish(provider, &[port]);
+        assert!(
+            alone.pushes(50).is_empty(),
+            "nothing while the first is unacknowledged"
+        );
+    }
+    alone.ack(&first[0], true);
+    let next = alone.pushes(100);
+    assert_eq!(next.iter().map(ports).collect::<Vec<_>>(), [[20]]);
+}
+
+#[test]
+fn kf_054_who_never_acknowledges_is_tried_ever_more_rarely() {
+    let mut alone = Alone::new();
+    let (provider, silent, good) = (alone.connect(), alone.connect(), alone.connect());
+    alone.subscribe(silent, "");
+    alone.subscribe(good, "");
+    let mut to_silent = Vec::new();
+    for port in 1..=1_200u16 {
+        alone.publish(provider, &[port]);
+        for connection in [provider, silent, good] {
+            alone.node.touch(connection, clock(alone.now)).unwrap();
+        }
+        let mut reached = false;
+        for push in alone.pushes(100) {
+            if push.connection == good {
+                reached = ports(&push) == [port];
+                alone.ack(&push, true);
+            } else {
+                to_silent.push(alone.now);
+            }
+        }
+        assert!(reached || port == 1, "the other subscriber gets every change");
+    }
+    // 120 s: first try, then after 5 s + 1, 2, 4, 8, 16, 30 s ...
+    assert!((4..=8).contains(&to_silent.len()), "{to_silent:?}");
+    assert!(alone.node.metrics().get("rollcall_pushes_unacked").unwrap() <= 60);
+}
+
+#[test]
+fn kf_056_an_unsubscribe_ends_only_the_subscription_with_its_clusters_text() {
+    let mut alone = Alone::new();
+    let (provider, subscriber) = (alone.connect(), alone.connect());
+    alone.subscribe(subscriber, "c1");
+    alone.subscribe(subscriber, "c2");
+    for push in alone.pushes(100) {
+        alone.ack(&push, true);
+    }
+    let (now, actions) = (clock(alone.now), &mut Actions::default());
+    alone
+        .node
+        .unsubscribe(subscriber, &service(), Some("c1".into()), now, actions)
+        .unwrap();
+    alone.publish(provider, &[1]);
+    let clusters: Vec<_> = alone
+        .pushes(100)
+        .into_iter()
+        .map(|p| p.clusters.unwrap())
+        .collect();
+    assert_eq!(clusters, ["c2"]);
+}
+
+#[test]
+fn a_silent_connection_is_asked_twice_and_dropped_within_fifteen_seconds() {
+    let mut alone = Alone::new();
+    let (silent, lively) = (alone.connect(), alone.connect());
+    alone.publish(silent, &[1]);
+    let (mut n_asked, mut closed_at) = (0, None);
+    for _ in 0..200 {
+        alone.node.touch(lively, clock(alone.now)).unwrap();
+        for action in alone.run(100) {
+            match action {
+                Action::Detect { connection, .. } => {
+                    assert_eq!(connection, silent);
+                    n_asked += 1;
+                }
+                Action::Close { connection } => {
+                    assert_eq!(connection, silent);
+                    closed_at = Some(alone.now);
+                }
+                _ => {}
+            }
+        }
+    }
+    assert!(n_asked >= 2, "asked {n_asked} times");
+    assert!(
+        closed_at.is_some_and(|at| (14_000..=15_000).contains(&at)),
+        "{closed_at:?}"
+    );
+    assert_eq!(alone.node.registry().n_rows(), 0);
+    assert!(alone.node.touch(silent, clock(alone.now)).is_err());
+    assert!(alone.node.touch(lively, clock(alone.now)).is_ok());
+}
+
+#[test]
+fn an_answer_to_the_question_keeps_a_connection() {
+    let mut alone = Alone::new();
+    let idle = alone.connect();
+    for _ in 0..60 {
+        for action in alone.run(1_000) {
+            match action {
+                Action::Detect {
+                    connection,
+                    request_id,
+                } => {
+                    let actions = &mut Actions::default();
+                    alone
+                        .node
+                        .push_acked(connection, request_id, true, clock(alone.now), actions);
+                }
+                Action::Close { .. } => panic!("closed although it answers"),
+                _ => {}
+            }
+        }
+    }
+    assert!(alone.node.touch(idle, clock(alone.now)).is_ok());
+}
