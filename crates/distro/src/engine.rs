@@ -167,7 +167,14 @@ impl Engine {
         Engine {
             me,
             boot,
-            log: Log::new(me, config.log_capacity),
+            log: Log::new(
+                me,
+                if config.peers.is_empty() {
+                    0
+                } else {
+                    config.log_capacity
+                },
+            ),
             peers: config.peers.iter().map(peer).collect(),
             counters: DistroCounters::default(),
             epoch: AtomicU64::new(epoch),

@@ -36,11 +36,11 @@ pub(crate) enum Next {
 }
 
 impl Log {
-    /// An empty log of member `me` that keeps `capacity` operations.
+    /// An empty log of member `me` that keeps `capacity` operations; none for a member without peers.
     pub fn new(me: MemberId, capacity: usize) -> Self {
         Log {
             me,
-            capacity: capacity.max(1),
+            capacity,
             ring: Mutex::default(),
             is_dirty: AtomicBool::new(false),
         }
@@ -84,10 +84,12 @@ impl Journal for Log {
         let mut ring = self.ring.lock();
         digests.add(self.me, bucket, delta);
         ring.head += 1;
-        if ring.ops.len() == self.capacity {
-            ring.ops.pop_front();
+        if self.capacity > 0 {
+            if ring.ops.len() == self.capacity {
+                ring.ops.pop_front();
+            }
+            ring.ops.push_back(op);
         }
-        ring.ops.push_back(op);
         drop(ring);
         self.is_dirty.store(true, Ordering::Relaxed);
     }

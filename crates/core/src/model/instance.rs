@@ -127,7 +127,11 @@ pub struct RowAddress<'a> {
 
 impl<'a> From<&'a RowKey> for RowAddress<'a> {
     fn from(key: &'a RowKey) -> Self {
-        RowAddress { ip: &key.ip, port: key.port, cluster: Some(&key.cluster) }
+        RowAddress {
+            ip: &key.ip,
+            port: key.port,
+            cluster: Some(&key.cluster),
+        }
     }
 }
 

@@ -36,6 +36,11 @@ impl Metadata {
         self.0.is_none()
     }
 
+    /// True when nobody else holds the same copy.
+    pub(crate) fn is_unshared(&self) -> bool {
+        self.0.as_ref().is_none_or(|pairs| Arc::strong_count(pairs) == 1)
+    }
+
     /// The number of pairs.
     pub fn len(&self) -> usize {
         self.iter().len()

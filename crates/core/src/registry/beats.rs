@@ -144,7 +144,10 @@ impl Registry {
             delete
         };
         let silence = now.mono.since(base);
-        let stamp = Stamp { time: judged.time + 1, member: self.me() };
+        let stamp = Stamp {
+            time: judged.time + 1,
+            member: self.me(),
+        };
         if is_judged && silence > delete {
             let value = VersionedValue::NoBeat { expired: true };
             self.put_versioned(edit, &key, Versioned { stamp, value }, now.mono, Some(journal));

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use dashmap::DashMap;
 use foldhash::fast::FixedState;
+use hashbrown::HashMap;
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 
@@ -14,55 +15,65 @@ use crate::registry::change::ClientId;
 /// Row hashes that one connection publishes for one service.
 pub(crate) type RowHashes = SmallVec<[u64; 1]>;
 
-/// The publications of one connection, sorted by service. The lock around it orders the connection's own writes.
+/// The publications of one connection by service. The lock around it orders the connection's own writes.
 #[derive(Debug, Default)]
 pub(crate) struct Published {
-    services: Vec<(ServiceKey, RowHashes)>,
+    services: HashMap<ServiceKey, RowHashes, FixedState>,
     /// The connection is gone; nothing may be added any more.
     pub(crate) is_gone: bool,
 }
 
 impl Published {
     pub(crate) fn rows(&self, service: &ServiceKey) -> RowHashes {
-        match self.services.binary_search_by(|(s, _)| s.cmp(service)) {
-            Ok(at) => self.services[at].1.clone(),
-            Err(_) => RowHashes::new(),
-        }
+        self.services.get(service).cloned().unwrap_or_default()
     }
 
     pub(crate) fn set_rows(&mut self, service: &ServiceKey, rows: RowHashes) {
-        match (
-            self.services.binary_search_by(|(s, _)| s.cmp(service)),
-            rows.is_empty(),
-        ) {
-            (Ok(at), true) => drop(self.services.remove(at)),
-            (Ok(at), false) => self.services[at].1 = rows,
-            (Err(_), true) => {}
-            (Err(at), false) => self.services.insert(at, (service.clone(), rows)),
+        if rows.is_empty() {
+            self.services.remove(service);
+        } else {
+            self.services.insert(service.clone(), rows);
         }
     }
 
     pub(crate) fn add_row(&mut self, service: &ServiceKey, hash: u64) {
-        let mut rows = self.rows(service);
+        let rows = self.services.entry_ref(service).or_default();
         if !rows.contains(&hash) {
             rows.push(hash);
-            self.set_rows(service, rows);
         }
     }
 
     pub(crate) fn remove_row(&mut self, service: &ServiceKey, hash: u64) {
-        let mut rows = self.rows(service);
-        rows.retain(|h| *h != hash);
-        self.set_rows(service, rows);
+        if let Some(rows) = self.services.get_mut(service) {
+            rows.retain(|h| *h != hash);
+            if rows.is_empty() {
+                self.services.remove(service);
+            }
+        }
     }
 
-    pub(crate) fn all(&self) -> &[(ServiceKey, RowHashes)] {
-        &self.services
+    pub(crate) fn is_empty(&self) -> bool {
+        self.services.is_empty()
+    }
+
+    /// Everything, sorted by service.
+    pub(crate) fn all(&self) -> Vec<(ServiceKey, RowHashes)> {
+        sorted(
+            self.services
+                .iter()
+                .map(|(service, rows)| (service.clone(), rows.clone()))
+                .collect(),
+        )
     }
 
     pub(crate) fn take_all(&mut self) -> Vec<(ServiceKey, RowHashes)> {
-        std::mem::take(&mut self.services)
+        sorted(std::mem::take(&mut self.services).into_iter().collect())
     }
+}
+
+fn sorted(mut services: Vec<(ServiceKey, RowHashes)>) -> Vec<(ServiceKey, RowHashes)> {
+    services.sort_unstable_by(|a, b| a.0.cmp(&b.0));
+    services
 }
 
 /// The table of clients.

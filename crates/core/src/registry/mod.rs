@@ -11,6 +11,7 @@ mod clients;
 pub mod digest;
 mod edit;
 pub mod orphans;
+mod pool;
 pub mod publish;
 pub mod repair;
 pub mod row;
@@ -29,11 +30,13 @@ use parking_lot::{Mutex, RwLock};
 use crate::clock::{HybridClock, Millis, Stamp};
 use crate::expiry::wheel::Wheel;
 use crate::member_id::MemberId;
+use crate::model::instance::Instance;
 use crate::model::service_key::ServiceKey;
 use crate::registry::beats::BeatEntry;
 use crate::registry::catalog::Catalog;
 use crate::registry::clients::Clients;
 use crate::registry::digest::{Digests, N_BUCKETS};
+use crate::registry::pool::MetadataPool;
 use crate::registry::service::Service;
 use crate::registry::view::{AnswerBudget, ServiceView};
 
@@ -52,6 +55,7 @@ pub struct Registry {
     next_version: AtomicU64,
     n_rows: AtomicUsize,
     answers: Arc<AnswerBudget>,
+    metadata: MetadataPool,
     beat_wheel: Mutex<Wheel<BeatEntry>>,
 }
 
@@ -71,6 +75,7 @@ impl Registry {
             next_version: AtomicU64::new(1),
             n_rows: AtomicUsize::new(0),
             answers: Arc::new(AnswerBudget::new(answer_budget)),
+            metadata: MetadataPool::new(seed),
             beat_wheel: Mutex::new(Wheel::new(now)),
         }
     }
@@ -137,6 +142,20 @@ impl Registry {
             time: self.clock.tick(wall),
             member: self.me,
         }
+    }
+
+    /// The instance with its metadata shared with others that say the same.
+    fn pooled(&self, mut instance: Instance) -> Arc<Instance> {
+        instance.metadata = self.metadata.share(instance.metadata);
+        Arc::new(instance)
+    }
+
+    /// The same for an instance that came from another member.
+    fn pooled_arc(&self, mut instance: Arc<Instance>) -> Arc<Instance> {
+        if let Some(own) = Arc::get_mut(&mut instance) {
+            own.metadata = self.metadata.share(std::mem::take(&mut own.metadata));
+        }
+        instance
     }
 
     fn shard(&self, key: &ServiceKey) -> &Shard {

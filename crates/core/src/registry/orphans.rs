@@ -56,7 +56,7 @@ impl Registry {
                     .unwrap_or_default();
                 published.set_rows(&service, kept.into_iter().collect());
             }
-            if n_dropped > n_before && published.all().is_empty() {
+            if n_dropped > n_before && published.is_empty() {
                 published.is_gone = true;
                 self.clients.remove(client);
             }
@@ -108,6 +108,7 @@ impl Registry {
         changes: &mut Changes,
     ) {
         self.clock().observe(stamp.time);
+        let instance = self.pooled_arc(instance);
         let key = instance.row_key();
         let hash = key.stable_hash(service);
         let published = self.clients.get_or_add(client);
@@ -145,8 +146,8 @@ impl Registry {
             };
             let published = published.lock();
             for (service, rows) in published.all() {
-                self.edit_existing(service, now.mono, changes, |edit| {
-                    for hash in rows {
+                self.edit_existing(&service, now.mono, changes, |edit| {
+                    for hash in &rows {
                         n_changed += usize::from(self.set_orphan(edit, client, *hash, orphan));
                     }
                 });

@@ -49,10 +49,10 @@ impl Registry {
         for instance in instances {
             let hash = instance.row_key().stable_hash(service);
             match wanted.iter_mut().find(|(h, _)| *h == hash) {
-                Some(same) => same.1 = Arc::new(instance),
+                Some(same) => same.1 = self.pooled(instance),
                 None => {
                     rows.push(hash);
-                    wanted.push((hash, Arc::new(instance)));
+                    wanted.push((hash, self.pooled(instance)));
                 }
             }
         }
@@ -145,8 +145,8 @@ impl Registry {
             Some(published) => published
                 .lock()
                 .all()
-                .iter()
-                .map(|(s, rows)| (s.clone(), rows.len()))
+                .into_iter()
+                .map(|(s, rows)| (s, rows.len()))
                 .collect(),
             None => Vec::new(),
         }
@@ -217,6 +217,7 @@ impl Registry {
         changes: &mut Changes,
     ) {
         self.clock.observe(stamp.time);
+        let instance = self.pooled_arc(instance);
         let key = instance.row_key();
         let hash = key.stable_hash(service);
         let published = self.clients.get_or_add(client);

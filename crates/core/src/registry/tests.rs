@@ -113,13 +113,23 @@ impl Fixture {
     fn beat(&self, ip: &str, port: u16, cluster: Option<&str>, heard: Heard) -> bool {
         let changes = &mut Changes::new();
         let (now, journal) = (self.now, &self.journal);
-        self.registry.beat(&service(), RowAddress { ip, port, cluster }, heard, now, journal, changes).is_some()
+        self.registry
+            .beat(
+                &service(),
+                RowAddress { ip, port, cluster },
+                heard,
+                now,
+                journal,
+                changes,
+            )
+            .is_some()
     }
 
     fn beat_deregister(&self, ip: &str, port: u16, cluster: Option<&str>) {
         let changes = &mut Changes::new();
         let address = RowAddress { ip, port, cluster };
-        self.registry.deregister_beat_row(&service(), address, self.now, &self.journal, changes);
+        self.registry
+            .deregister_beat_row(&service(), address, self.now, &self.journal, changes);
     }
 
     fn set_override(&self, instance: &Instance, weight: f64) {
@@ -169,7 +179,14 @@ impl Fixture {
                 stamp,
                 value,
             } => {
-                r.apply_versioned(&service, &row, Versioned { stamp, value }, self.now, &self.journal, changes);
+                r.apply_versioned(
+                    &service,
+                    &row,
+                    Versioned { stamp, value },
+                    self.now,
+                    &self.journal,
+                    changes,
+                );
             }
         }
     }
@@ -465,9 +482,18 @@ fn carry_out(f: &Fixture, write: Write, next_client: &mut u64, clients: &mut BTr
                 metadata: Metadata::default(),
             };
             let (now, journal, changes) = (f.now, &f.journal, &mut Changes::new());
-            let set =
-                f.registry
-                    .set_override(&service(), RowAddress { ip: "10.0.0.1", port, cluster: None }, value, now, journal, changes);
+            let set = f.registry.set_override(
+                &service(),
+                RowAddress {
+                    ip: "10.0.0.1",
+                    port,
+                    cluster: None,
+                },
+                value,
+                now,
+                journal,
+                changes,
+            );
             drop(set);
         }
         Write::Orphan => {}

@@ -38,7 +38,7 @@ impl Registry {
     ) {
         let key = instance.row_key();
         let hash = key.stable_hash(service);
-        let instance = Arc::new(instance);
+        let instance = self.pooled(instance);
         self.edit(service, now.mono, changes, |edit| {
             let is_same = edit.rows.find(hash).is_some_and(|row| {
                 let shown = row.shown().map(|p| p.publisher);
@@ -141,6 +141,12 @@ impl Registry {
         changes: &mut Changes,
     ) -> bool {
         self.clock.observe(versioned.stamp.time);
+        let Versioned { stamp, value } = versioned;
+        let value = match value {
+            VersionedValue::Beat(instance) => VersionedValue::Beat(self.pooled_arc(instance)),
+            value => value,
+        };
+        let versioned = Versioned { stamp, value };
         let hash = key.stable_hash(service);
         self.edit(service, now.mono, changes, |edit| {
             let objection = self.objection(edit, hash, &versioned.value, now.mono);
@@ -245,13 +251,7 @@ impl Registry {
         true
     }
 
-    fn set_value(
-        &self,
-        edit: &mut Edit<'_>,
-        key: &RowKey,
-        versioned: Versioned,
-        now: Millis,
-    ) -> bool {
+    fn set_value(&self, edit: &mut Edit<'_>, key: &RowKey, versioned: Versioned, now: Millis) -> bool {
         let Versioned { stamp, value } = versioned;
         let hash = key.stable_hash(&edit.service.key);
         let grave = (value.kind(), key.clone());
@@ -378,7 +378,10 @@ impl Registry {
             VersionedKind::Beat => VersionedValue::NoBeat { expired: true },
             VersionedKind::Override => VersionedValue::NoOverride,
         };
-        let stamp = Stamp { time: held.stamp.time + 1, member: self.me() };
+        let stamp = Stamp {
+            time: held.stamp.time + 1,
+            member: self.me(),
+        };
         self.edit(service, now.mono, changes, |edit| {
             self.put_versioned(edit, key, Versioned { stamp, value }, now.mono, Some(journal));
         });
