@@ -49,12 +49,18 @@ pub(crate) fn is_within(pointer: &str, place: &str) -> bool {
         .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
+/// Positions of those among our messages that agree with a recorded one, in order.
+pub(crate) fn recorded_among(case: &Case, messages: &[Value]) -> BTreeSet<usize> {
+    let recorded = received(&case.answer).unwrap_or_default();
+    pair_messages(case, &recorded, messages)
+        .into_iter()
+        .map(|(_, ours)| ours)
+        .collect()
+}
+
 /// True when all recorded messages of a stream case are among these, in order.
 pub(crate) fn has_all_messages(case: &Case, messages: &[Value]) -> bool {
-    received(&case.answer).is_some_and(|recorded| {
-        let pairs = pair_messages(case, &recorded, messages);
-        pairs.len() == recorded.len()
-    })
+    received(&case.answer).is_some_and(|recorded| recorded_among(case, messages).len() == recorded.len())
 }
 
 fn is_volatile(case: &Case, pointer: &str) -> bool {
@@ -176,27 +182,30 @@ fn pair_messages(case: &Case, recorded: &[Value], ours: &[Value]) -> Vec<(usize,
     let (n, m) = (recorded.len(), ours.len());
     let table: Vec<Vec<bool>> = (0..n).map(|i| (0..m).map(|j| agrees(i, j)).collect()).collect();
     let equal = |i: usize, j: usize| table.get(i).and_then(|row| row.get(j)).copied().unwrap_or(false);
+    // best[i][j]: the most pairs among the first i recorded and the first j of ours.
     let mut best = vec![vec![0usize; m + 1]; n + 1];
-    for i in (0..n).rev() {
-        for j in (0..m).rev() {
-            best[i][j] = if equal(i, j) {
-                best[i + 1][j + 1] + 1
+    for i in 1..=n {
+        for j in 1..=m {
+            best[i][j] = if equal(i - 1, j - 1) {
+                best[i - 1][j - 1] + 1
             } else {
-                best[i + 1][j].max(best[i][j + 1])
+                best[i - 1][j].max(best[i][j - 1])
             };
         }
     }
-    let (mut i, mut j, mut pairs) = (0, 0, Vec::new());
-    while i < n && j < m {
-        if equal(i, j) {
+    // From the end, so that of several equal ones the last is paired.
+    let (mut i, mut j, mut pairs) = (n, m, Vec::new());
+    while i > 0 && j > 0 {
+        if equal(i - 1, j - 1) {
+            (i, j) = (i - 1, j - 1);
             pairs.push((i, j));
-            (i, j) = (i + 1, j + 1);
-        } else if best[i + 1][j] >= best[i][j + 1] {
-            i += 1;
+        } else if best[i - 1][j] >= best[i][j - 1] {
+            i -= 1;
         } else {
-            j += 1;
+            j -= 1;
         }
     }
+    pairs.reverse();
     pairs
 }
 

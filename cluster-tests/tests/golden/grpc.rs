@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use cluster_tests::connection::{self, Payload, payload_of_text};
+use cluster_tests::wait::try_eventually;
 use parking_lot::Mutex;
 use serde_json::{Map, Value, json};
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
@@ -15,7 +16,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{timeout, timeout_at};
 
 use crate::case::{Case, numbered};
-use crate::compare::has_all_messages;
+use crate::compare::{has_all_messages, recorded_among};
 
 /// Longest wait for an answer.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -146,11 +147,19 @@ impl Connection {
         }
     }
 
-    /// From now on pushes are not acknowledged.
-    pub(crate) fn stop_acking(&mut self) {
-        if let Some(stream) = &self.stream {
-            stream.is_acking.store(false, Ordering::SeqCst);
-        }
+    /// From now on pushes are not acknowledged. The one that follows the last subscription still is.
+    ///
+    /// # Errors
+    /// No push follows it.
+    pub(crate) async fn stop_acking(&mut self) -> Result<()> {
+        let stream = self.stream.as_ref().context("no stream")?;
+        let arrived = || async {
+            ensure!(!stream.inbox.is_empty(), "no push after the subscription");
+            Ok(())
+        };
+        try_eventually(PATIENCE, arrived).await?;
+        stream.is_acking.store(false, Ordering::SeqCst);
+        Ok(())
     }
 
     fn send_on_stream(&self, message: &Value) -> Result<()> {
@@ -201,7 +210,7 @@ impl Connection {
                 deadline = deadline.min(Instant::now() + LINGER);
             }
         }
-        Ok(json!({ "received": numbered(&messages) }))
+        Ok(json!({ "received": numbered(&without_superseded(case, messages)) }))
     }
 
     /// Remembers which of our request ids stand for recorded ones.
@@ -213,6 +222,33 @@ impl Connection {
             }
         }
     }
+}
+
+/// Drops pushes that were not recorded and that a later one of the same list supersedes: how many come of changes in
+/// a row is a matter of time (Nacos merges what happens within 500 ms).
+fn without_superseded(case: &Case, messages: Vec<Value>) -> Vec<Value> {
+    let list = |message: &Value| {
+        let info = message.pointer("/body/serviceInfo")?;
+        Some((
+            info["groupName"].clone(),
+            info["name"].clone(),
+            info["clusters"].clone(),
+        ))
+    };
+    let is_recorded = recorded_among(case, &messages);
+    let is_superseded = |i: usize, message: &Value| {
+        list(message).is_some_and(|it| {
+            messages
+                .iter()
+                .skip(i + 1)
+                .any(|later| list(later).as_ref() == Some(&it))
+        })
+    };
+    let kept = messages
+        .iter()
+        .enumerate()
+        .filter(|(i, m)| is_recorded.contains(i) || !is_superseded(*i, m));
+    kept.map(|(_, message)| message.clone()).collect()
 }
 
 fn post(outbox: &Outbox, payload: Payload) -> Result<()> {
@@ -251,4 +287,34 @@ fn shown(payload: Payload) -> Value {
         Err(_) => out.insert("body_text".into(), json!(String::from_utf8_lossy(&body.value))),
     };
     Value::Object(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::case::Call;
+
+    #[test]
+    fn only_what_was_not_recorded_and_is_superseded_is_dropped() {
+        let push = |name: &str, hosts: u8| {
+            let info = json!({"name": name, "groupName": "g", "clusters": "", "hosts": hosts});
+            json!({"type": "NotifySubscriberRequest", "body": {"serviceInfo": info}})
+        };
+        let case = Case {
+            name: "case".into(),
+            call: Call::Http,
+            request: Value::Null,
+            answer: json!({"received": {"0": push("a", 1)}}),
+            volatile: Vec::new(),
+            unordered: Vec::new(),
+            wait: Duration::ZERO,
+        };
+        let kept = |messages: &[Value]| without_superseded(&case, messages.to_vec());
+        assert_eq!(kept(&[push("a", 0), push("a", 1)]), [push("a", 1)]);
+        assert_eq!(kept(&[push("a", 1), push("a", 1)]), [push("a", 1)]);
+        assert_eq!(kept(&[push("b", 0), push("a", 1)]), [push("b", 0), push("a", 1)]);
+        assert_eq!(kept(&[push("a", 1), push("a", 2)]), [push("a", 1), push("a", 2)]);
+        let reset = json!({"type": "ConnectResetRequest", "body": {}});
+        assert_eq!(kept(&[reset.clone(), push("a", 1)]), [reset, push("a", 1)]);
+    }
 }

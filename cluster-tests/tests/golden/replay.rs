@@ -189,7 +189,7 @@ impl Run {
         match action {
             Before::OpenStream => connection.open_stream(true).await?,
             Before::CloseHalf => connection.close_half(),
-            Before::StopAcking => connection.stop_acking(),
+            Before::StopAcking => connection.stop_acking().await?,
             Before::Close => {
                 self.connections.remove(letter);
                 self.settles_until = Instant::now() + SETTLED_WITHIN;
