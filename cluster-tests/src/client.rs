@@ -1,5 +1,6 @@
 //! A gRPC client of the 2.x protocol on one connection, without any retry: what it is told is what it reports.
 
+use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -126,13 +127,30 @@ impl Push {
     }
 }
 
+/// What came down the stream and was not asked for yet.
+#[derive(Debug)]
+struct Inbox {
+    pushes: mpsc::UnboundedReceiver<Push>,
+    /// Passed over while another was looked for.
+    kept: VecDeque<Push>,
+}
+
+impl Inbox {
+    async fn receive(&mut self, within: Duration) -> Result<Push> {
+        timeout(within, self.pushes.recv())
+            .await
+            .context("no push in time")?
+            .context("the stream has ended")
+    }
+}
+
 /// A gRPC client. Dropping it closes its TCP connection, which is how clients die.
 #[derive(Debug)]
 pub struct Client {
     connection: Arc<Connection>,
     id: String,
     up: mpsc::UnboundedSender<Payload>,
-    pushes: Mutex<mpsc::UnboundedReceiver<Push>>,
+    inbox: Mutex<Inbox>,
     closed: watch::Receiver<bool>,
     reader: JoinHandle<()>,
 }
@@ -185,7 +203,10 @@ impl Client {
             connection,
             id,
             up,
-            pushes: Mutex::new(pushes),
+            inbox: Mutex::new(Inbox {
+                pushes,
+                kept: VecDeque::new(),
+            }),
             closed,
             reader,
         };
@@ -368,14 +389,15 @@ impl Client {
     /// # Errors
     /// None comes within the time, or the stream has ended.
     pub async fn next_push(&self, within: Duration) -> Result<Push> {
-        let mut pushes = self.pushes.lock().await;
-        timeout(within, pushes.recv())
-            .await
-            .context("no push in time")?
-            .context("the stream has ended")
+        let mut inbox = self.inbox.lock().await;
+        match inbox.kept.pop_front() {
+            Some(push) => Ok(push),
+            None => inbox.receive(within).await,
+        }
     }
 
-    /// Reads pushes of a service until one holds a list that passes the check; gives that list.
+    /// Reads pushes of a service until one holds a list that passes the check; gives that list. Other messages are
+    /// kept for later.
     ///
     /// # Errors
     /// None does within the time; says why the last one did not.
@@ -386,23 +408,32 @@ impl Client {
         check: impl Fn(&List) -> Result<()>,
     ) -> Result<List> {
         let deadline = Instant::now() + within;
-        let mut last = "no list was pushed".to_owned();
-        loop {
-            let left = deadline.saturating_duration_since(Instant::now());
-            let push = self.next_push(left).await.with_context(|| last.clone())?;
-            if push.kind != "NotifySubscriberRequest" {
-                last = format!("last was a {}", push.kind);
-                continue;
+        let mut last = format!("no list of {} was pushed", service.grouped());
+        let mut inbox = self.inbox.lock().await;
+        let mut others = VecDeque::new();
+        let found = loop {
+            let push = match inbox.kept.pop_front() {
+                Some(push) => push,
+                None => match inbox
+                    .receive(deadline.saturating_duration_since(Instant::now()))
+                    .await
+                {
+                    Ok(push) => push,
+                    Err(error) => break Err(error.context(last)),
+                },
+            };
+            match push.list() {
+                Ok(list) if list.is_of(service) => match check(&list) {
+                    Ok(()) => break Ok(list),
+                    Err(error) => last = format!("the last list pushed: {error:#}"),
+                },
+                Err(error) if push.kind == "NotifySubscriberRequest" => break Err(error),
+                _ => others.push_back(push),
             }
-            let list = push.list()?;
-            if !list.is_of(service) {
-                continue;
-            }
-            match check(&list) {
-                Ok(()) => return Ok(list),
-                Err(error) => last = format!("the last list pushed: {error:#}"),
-            }
-        }
+        };
+        others.append(&mut inbox.kept);
+        inbox.kept = others;
+        found
     }
 
     /// Reads pushes of a service until one lists exactly these addresses.
@@ -420,9 +451,9 @@ impl Client {
 
     /// Takes all messages that have come, without waiting.
     pub async fn take_pushes(&self) -> Vec<Push> {
-        let mut pushes = self.pushes.lock().await;
-        let mut taken = Vec::new();
-        while let Ok(push) = pushes.try_recv() {
+        let mut inbox = self.inbox.lock().await;
+        let mut taken: Vec<Push> = inbox.kept.drain(..).collect();
+        while let Ok(push) = inbox.pushes.try_recv() {
             taken.push(push);
         }
         taken
