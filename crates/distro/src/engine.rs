@@ -30,6 +30,9 @@ use crate::outbound::Outbound;
 
 /// A tick that comes this late means that this process stood still: what it has not heard meanwhile says nothing.
 const STALL: Millis = Millis(2_000);
+/// After standing still for this long the others may have counted this member as dead, and its clients may have moved:
+/// it serves no list before it has caught up.
+const LONG_STALL: Millis = Millis(4_000);
 
 /// Settings of the engine.
 #[derive(Clone)]
@@ -83,6 +86,8 @@ pub struct DistroCounters {
     pub beats_dropped: AtomicU64,
     /// Orphans dropped at the end of their grace.
     pub orphans_dropped: AtomicU64,
+    /// Times this process stood still for so long that it had to catch up before it served again.
+    pub stalls: AtomicU64,
     /// The gate was opened by its limit (0 or 1).
     pub gate_limit_reached: AtomicU64,
 }
@@ -114,6 +119,7 @@ pub struct Engine {
     start: Mutex<Start>,
     next_link: AtomicU64,
     clockwork: Mutex<Clockwork>,
+    last_tick: AtomicU64,
     /// By member: when the grace of its orphans ends.
     graces: Mutex<BTreeMap<MemberId, Millis>>,
 }
@@ -131,7 +137,6 @@ pub(crate) struct Start {
 
 #[derive(Debug)]
 struct Clockwork {
-    last_tick: Millis,
     next_probe: Millis,
 }
 
@@ -191,10 +196,8 @@ impl Engine {
             }),
             next_link: AtomicU64::new(1),
             graces: Mutex::default(),
-            clockwork: Mutex::new(Clockwork {
-                last_tick: now.mono,
-                next_probe: now.mono,
-            }),
+            last_tick: AtomicU64::new(now.mono.0),
+            clockwork: Mutex::new(Clockwork { next_probe: now.mono }),
             registry,
             config,
         }
@@ -229,6 +232,12 @@ impl Engine {
     pub(crate) fn wrote(&self, stamp: Stamp) -> bool {
         let is_past_gate = self.is_ready.load(Ordering::Relaxed);
         stamp.member == self.me && is_past_gate && stamp.time > self.ready_time.load(Ordering::Relaxed)
+    }
+
+    /// The same at this very moment: also false when this process has just stood still and does not know it yet.
+    pub fn is_ready_at(&self, now: Now) -> bool {
+        let last = Millis(self.last_tick.load(Ordering::Relaxed));
+        self.is_ready() && (self.peers.is_empty() || now.mono.since(last) <= LONG_STALL)
     }
 
     /// True once the member has begun to leave.
@@ -302,7 +311,7 @@ impl Engine {
 
     /// Does what is due: probes, digests, relayed beats, ends of graces, the gate. Returns when to come back.
     pub fn tick(&self, now: Now, effects: &mut Effects) -> Millis {
-        self.notice_stall(now, effects);
+        self.notice_stall(now);
         let next_probe = self.send_probes(now, effects);
         let mut next = next_probe;
         for peer in self.peers.values() {
@@ -428,14 +437,27 @@ impl Engine {
         }
     }
 
-    fn notice_stall(&self, now: Now, _effects: &mut Effects) {
-        let mut clockwork = self.clockwork.lock();
-        let gap = now.mono.since(clockwork.last_tick);
-        clockwork.last_tick = now.mono;
+    fn notice_stall(&self, now: Now) {
+        let last = Millis(self.last_tick.swap(now.mono.0, Ordering::Relaxed));
+        let gap = now.mono.since(last);
         if gap > STALL {
             let mut view = self.view.write();
             *view = Arc::new(view.renewed(now.mono));
         }
+        if gap > LONG_STALL && !self.peers.is_empty() && self.is_ready() {
+            self.close_gate(now.mono);
+        }
+    }
+
+    /// Serves nothing until every live member's log has been followed to its end again.
+    fn close_gate(&self, now: Millis) {
+        self.is_ready.store(false, Ordering::Relaxed);
+        for peer in self.peers.values() {
+            peer.inbound.lock().distrust();
+        }
+        self.with_start(|start| start.began = now);
+        self.counters.stalls.fetch_add(1, Ordering::Relaxed);
+        self.renew_view(now);
     }
 
     fn renew_view(&self, now: Millis) {
@@ -550,7 +572,7 @@ impl Engine {
             (None, Some(_)) => Contact::Loading,
         };
         let has_agreed = peer.outbound.lock().is_up();
-        let is_loaded = has_agreed && peer.inbound.lock().is_loaded;
+        let is_loaded = has_agreed && peer.inbound.lock().is_current();
         Some(PeerProgress {
             id: member.id,
             contact,

@@ -33,7 +33,9 @@ pub(crate) struct Inbound {
     /// First bucket of its snapshot that is missing, while it loads.
     loading: Option<u16>,
     /// Its own rows are complete.
-    pub(crate) is_loaded: bool,
+    is_loaded: bool,
+    /// This process stood still: what it holds of the member counts again once a digest agrees.
+    is_stale: bool,
     /// Some of its rows were dropped here as orphans: resuming its log would leave them out.
     pub(crate) is_incomplete: bool,
     /// Its orphans here are of an earlier process, not of the one whose log is followed.
@@ -45,6 +47,18 @@ pub(crate) struct Inbound {
 impl Inbound {
     pub(crate) fn want_all(&mut self, bucket: u16) {
         self.reply(Reply::WantAll { bucket });
+    }
+
+    /// Its rows are complete and were so at the last look.
+    pub(crate) fn is_current(&self) -> bool {
+        self.is_loaded && !self.is_stale
+    }
+
+    /// Drops the link: what waits on it is old. The member will dial again and go on where it was.
+    pub(crate) fn distrust(&mut self) {
+        self.link = None;
+        self.is_stale = true;
+        self.replies.clear();
     }
 
     fn reply(&mut self, reply: Reply) {
@@ -225,6 +239,7 @@ impl Engine {
                 inbound.applied = seq;
                 inbound.loading = Some(bucket);
                 inbound.is_loaded = false;
+                inbound.is_stale = false;
                 inbound.is_incomplete = false;
             }
             Frame::SnapshotRows {
@@ -338,6 +353,7 @@ impl Engine {
 
     fn compare_digest(&self, peer: &Peer, inbound: &mut Inbound, root: u64, absent: &[(Fixed64, Fixed64)]) {
         if self.config.faults.has(Fault::NoRepair) {
+            inbound.is_stale = false;
             return;
         }
         let digests = self.registry.digests();
@@ -352,6 +368,8 @@ impl Engine {
         };
         if differs(peer.id, root) {
             inbound.reply(Reply::WantBuckets { origin: peer.id.0 });
+        } else {
+            inbound.is_stale = false;
         }
         // Rows whose writer both see as absent: nobody else speaks for them.
         for (origin, theirs) in absent {

@@ -128,7 +128,7 @@ impl Node {
     /// Subscribes first, then reads: a change between the two is pushed, not lost.
     ///
     /// # Errors
-    /// [`NodeError::UnknownConnection`], [`NodeError::NotNaming`].
+    /// [`NodeError::NotReady`], [`NodeError::UnknownConnection`], [`NodeError::NotNaming`].
     pub fn subscribe(
         &self,
         id: ConnectionId,
@@ -137,6 +137,7 @@ impl Node {
         now: Now,
         actions: &mut Actions,
     ) -> Result<ServiceAnswer, NodeError> {
+        self.check_readable(now)?;
         self.naming_client(id, now)?;
         let connection = self.connections.get(id).ok_or(NodeError::UnknownConnection)?;
         self.pusher.subscribe(id, service, clusters.clone(), now, actions);

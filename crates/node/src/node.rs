@@ -118,24 +118,25 @@ impl Node {
             self.push_ended(connection, request_id, Outcome::TimedOut, now, actions);
         }
         self.give(self.pending.overdue(now.mono), actions);
-        let sent = |id, request_id, service: &ServiceKey, clusters: &Option<SmolStr>| {
-            let awaited = || Awaited::Push(service.clone(), clusters.clone());
-            self.connections
-                .get(id)
-                .is_some_and(|c| c.expect(request_id, awaited()))
-        };
-        self.pusher
-            .push_due(&self.registry, &self.counters, now, actions, &sent);
-        let due = [
-            self.pusher.next_due(),
-            self.pending.next_due(),
-            self.connections.next_look(),
-        ];
+        let mut due = [self.pending.next_due(), self.connections.next_look(), None];
+        // A node that has to catch up pushes nothing: its lists may lack what has moved meanwhile.
+        if self.check_readable(now).is_ok() {
+            self.push_due(now, actions);
+            due[2] = self.pusher.next_due();
+        }
         for due in due.into_iter().flatten() {
             next = next.min(due);
         }
         next.min(self.registry.next_beat_look().max(now.mono + Millis(1)))
             .max(now.mono)
+    }
+
+    fn push_due(&self, now: Now, actions: &mut Actions) {
+        let sent = |id, request_id, service: &ServiceKey, clusters: &Option<SmolStr>| {
+            let awaited = || Awaited::Push(service.clone(), clusters.clone());
+            self.connections.get(id).is_some_and(|c| c.expect(request_id, awaited()))
+        };
+        self.pusher.push_due(&self.registry, &self.counters, now, actions, &sent);
     }
 
     fn judge_beats(&self, now: Now, effects: &mut Effects) {

@@ -227,6 +227,11 @@ impl Node {
             "Orphans dropped after their grace",
             &d.orphans_dropped,
         );
+        m.counter(
+            "rollcall_stalls",
+            "Times this node stood still and had to catch up before it served again",
+            &d.stalls,
+        );
         m.gauge(
             "rollcall_gate_limit_reached",
             "1 when this node became ready without all members' data",

@@ -28,13 +28,13 @@ impl Node {
     /// # Errors
     /// [`NodeError::NotReady`] while this node is loading.
     pub fn query(&self, service: &ServiceKey, now: Now) -> Result<ServiceAnswer, NodeError> {
-        self.check_readable()?;
+        self.check_readable(now)?;
         Ok(self.read(service, now))
     }
 
     /// A node that leaves goes on to answer reads: it still holds everything.
-    fn check_readable(&self) -> Result<(), NodeError> {
-        if self.is_ready() || self.is_leaving() {
+    pub(crate) fn check_readable(&self, now: Now) -> Result<(), NodeError> {
+        if self.engine.is_ready_at(now) || self.is_leaving() {
             Ok(())
         } else {
             Err(NodeError::NotReady)
@@ -51,8 +51,9 @@ impl Node {
         group: &str,
         page_no: i64,
         page_size: i64,
+        now: Now,
     ) -> Result<ServiceNames, NodeError> {
-        self.check_readable()?;
+        self.check_readable(now)?;
         if page_size < 0 {
             return Err(NodeError::Page(page_size));
         }
@@ -74,8 +75,9 @@ impl Node {
         ip: &str,
         port: u16,
         cluster: &str,
+        now: Now,
     ) -> Result<Arc<Instance>, NodeError> {
-        self.check_readable()?;
+        self.check_readable(now)?;
         let view = self.registry.service(service).map(|s| s.view());
         let view = view
             .filter(|v| !v.is_empty())

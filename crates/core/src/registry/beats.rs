@@ -163,7 +163,7 @@ impl Registry {
             self.put_versioned(edit, &key, Versioned { stamp, value }, now.mono, Some(journal));
             return Some(base + delete);
         }
-        let next = if instance.healthy { timeout } else { delete };
+        let next = if instance.healthy { timeout.min(delete) } else { delete };
         Some((base + next).max(now.mono + Millis(1)))
     }
 
@@ -191,13 +191,12 @@ impl Registry {
             direct: None,
             watch,
         }));
-        let timeout = row
-            .publication(Publisher::Beats)
-            .map_or(Millis(0), |p| p.instance.beat_times().timeout);
+        let times = row.publication(Publisher::Beats).map(|p| p.instance.beat_times());
+        let first = times.map_or(Millis(0), |t| t.timeout.min(t.delete));
         let service = edit.service.clone();
         self.beat_wheel
             .lock()
-            .add(now + timeout, BeatEntry { service, hash, watch });
+            .add(now + first, BeatEntry { service, hash, watch });
     }
 
     /// Age of the last sign of life of a beat row, for operators.

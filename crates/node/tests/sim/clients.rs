@@ -88,6 +88,7 @@ impl World {
 
     fn ready_nodes(&self) -> Vec<usize> {
         (0..self.slots.len())
+            .filter(|n| !self.is_paused(*n))
             .filter(|n| self.slots[*n].node.as_ref().is_some_and(|x| x.is_ready()))
             .collect()
     }
@@ -149,10 +150,10 @@ impl World {
     /// All connections to a node break; their clients find out and go elsewhere.
     pub(super) fn node_lost(&mut self, n: usize) {
         for client in 0..self.clients.sdk.len() {
-            if self.clients.sdk[client]
-                .connection
-                .is_some_and(|(at, ..)| at == n)
+            if let Some((at, _, id)) = self.clients.sdk[client].connection
+                && at == n
             {
+                self.slots[n].left_behind.push(id);
                 self.connection_lost(client);
             }
         }

@@ -18,10 +18,13 @@ fn broken(invariant: &'static str, what: String) -> Result<(), Broken> {
 }
 
 impl World {
+    /// The nodes that would serve a read now. A node that stood still is asked as a client would ask it.
     fn ready(&self) -> Vec<(usize, &Node)> {
         let nodes = self.slots.iter().enumerate();
         nodes
-            .filter_map(|(n, s)| s.node.as_ref().filter(|x| x.is_ready()).map(|x| (n, x)))
+            .filter(|(n, _)| !self.is_paused(*n))
+            .filter_map(|(n, s)| s.node.as_ref().map(|x| (n, x)))
+            .filter(|(n, x)| x.query(&ServiceKey::new("", "", "any"), self.clock(*n)).is_ok())
             .collect()
     }
 

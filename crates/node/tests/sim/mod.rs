@@ -22,7 +22,7 @@ pub(crate) struct Plan {
     pub(crate) n_beating: usize,
     /// Operations of clients.
     pub(crate) n_operations: usize,
-    /// Crashes, each followed by a restart.
+    /// Crashes, each followed by a restart, and pauses.
     pub(crate) n_crashes: usize,
     /// A fault planted in every node.
     pub(crate) planted: Option<Fault>,
@@ -61,6 +61,8 @@ pub(crate) struct Report {
     pub(crate) duplicated: u64,
     /// Nodes crashed.
     pub(crate) crashed: u64,
+    /// Nodes paused with their sockets open.
+    pub(crate) paused: u64,
     /// Nodes restarted.
     pub(crate) restarted: u64,
     /// Checks of all invariants.
@@ -79,6 +81,7 @@ impl std::ops::AddAssign for Report {
         self.duplicated += other.duplicated;
         self.crashed += other.crashed;
         self.restarted += other.restarted;
+        self.paused += other.paused;
         self.checks += other.checks;
         self.pushes += other.pushes;
         self.forwards += other.forwards;

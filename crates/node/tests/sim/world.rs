@@ -44,8 +44,9 @@ pub(super) enum Event {
     /// A wake, or the standing tick of a node.
     Tick(usize, u64, bool),
     Dial(usize, usize, u64),
-    Hello(usize, usize, u64, LinkHello),
-    Welcome(usize, usize, u64, Result<(LinkId, Welcome), LinkRefusal>),
+    /// A hello, with the time at which the dialer gives up.
+    Hello(usize, usize, u64, LinkHello, u64),
+    Welcome(usize, usize, u64, Result<(LinkId, Welcome), LinkRefusal>, u64),
     Frame(u64, Frame),
     Reply(u64, Reply),
     StreamBroken(u64),
@@ -57,6 +58,7 @@ pub(super) enum Event {
     Push(usize, u64, Push),
     Ack(usize, u64, ConnectionId, u64),
     Crash,
+    Resume(usize, u64),
     Restart(usize),
     Operation,
     Client(usize),
@@ -76,6 +78,10 @@ pub(super) struct Slot {
     /// Number of the process: events of an earlier one are void.
     pub(super) life: u64,
     wall_offset: i64,
+    /// It stands still: everything that comes for it waits until then.
+    paused_until: u64,
+    /// Connections that their clients have closed while it stood still.
+    pub(super) left_behind: Vec<ConnectionId>,
     /// When the standing tick is due; an event with another time is void.
     tick_at: u64,
     tickets: BTreeMap<Ticket, Waiting>,
@@ -107,8 +113,7 @@ impl World {
         let slot = || Slot {
             node: None,
             life: 0,
-            wall_offset: 0,
-            tick_at: 0,
+            wall_offset: 0, paused_until: 0, left_behind: Vec::new(), tick_at: 0,
             tickets: BTreeMap::new(),
             next_ticket: 0,
         };
@@ -202,6 +207,10 @@ impl World {
             .iter()
             .position(|a| MemberId::of(a) == id)
             .expect("a member of this world")
+    }
+
+    pub(super) fn is_paused(&self, n: usize) -> bool {
+        self.slots[n].paused_until > self.now
     }
 
     pub(super) fn is_alive(&self, n: usize, life: u64) -> bool {
@@ -351,7 +360,32 @@ impl World {
         }
     }
 
+    /// The node that would have to act on an event.
+    fn actor(&self, event: &Event) -> Option<usize> {
+        match event {
+            Event::Tick(n, ..) | Event::Dial(n, ..) | Event::Ack(n, ..) => Some(*n),
+            Event::Hello(_, to, ..) | Event::Probe(_, to, ..) | Event::Forward(_, to, ..) => Some(*to),
+            Event::Welcome(from, ..)
+            | Event::ProbeDone(from, ..)
+            | Event::ForwardReply(from, ..)
+            | Event::ForwardTimeout(from, ..) => Some(*from),
+            Event::Frame(stream, _) => self.streams.get(stream).map(|s| s.to),
+            Event::Reply(stream, _) => self.streams.get(stream).map(|s| s.from),
+            _ => None,
+        }
+    }
+
     fn handle(&mut self, event: Event) -> Result<(), Broken> {
+        let paused_until = self.actor(&event).map_or(0, |n| self.slots[n].paused_until);
+        if paused_until > self.now {
+            if let Event::Probe(from, to, life, _, timeout) = &event {
+                // Nobody answers; who asked finds out in time.
+                self.at(*timeout, Event::ProbeDone(*from, *to, *life, ProbeResult::Missed));
+                return Ok(());
+            }
+            self.at(paused_until, event);
+            return Ok(());
+        }
         match event {
             Event::Tick(n, life, is_wake) => {
                 if self.is_alive(n, life) && (is_wake || self.slots[n].tick_at == self.now) {
@@ -359,8 +393,8 @@ impl World {
                 }
             }
             Event::Dial(from, to, life) => self.dial(from, to, life),
-            Event::Hello(from, to, life, hello) => self.hello(from, to, life, hello),
-            Event::Welcome(from, to, life, answer) => self.welcome(from, to, life, answer),
+            Event::Hello(from, to, life, hello, until) => self.hello(from, to, life, hello, until),
+            Event::Welcome(from, to, life, answer, until) => self.welcome(from, to, life, answer, until),
             Event::Frame(stream, frame) => self.frame(stream, frame),
             Event::Reply(stream, reply) => self.reply(stream, reply),
             Event::StreamBroken(stream) => self.break_stream(stream),
@@ -414,6 +448,7 @@ impl World {
                 }
             }
             Event::Crash => self.crash(),
+            Event::Resume(n, life) => self.resume(n, life),
             Event::Restart(n) => self.restart(n),
             Event::Operation => self.operation(),
             Event::Client(client) => self.client_turn(client),
@@ -450,17 +485,21 @@ impl World {
                 .get(&(from, to))
                 .is_none_or(|until| *until <= self.now)
         {
-            self.dialing.insert((from, to), self.now + 2_000);
+            let until = self.now + 2_000;
+            self.dialing.insert((from, to), until);
             if let Some(hello) = self.slots[from].node.as_ref().map(Node::link_hello) {
                 let delay = self.latency();
-                self.after(delay, Event::Hello(from, to, life, hello));
+                self.after(delay, Event::Hello(from, to, life, hello, until));
             }
         }
         let again = 200 + self.rng.u64(0..100);
         self.after(again, Event::Dial(from, to, life));
     }
 
-    fn hello(&mut self, from: usize, to: usize, life: u64, hello: LinkHello) {
+    fn hello(&mut self, from: usize, to: usize, life: u64, hello: LinkHello, until: u64) {
+        if self.now > until {
+            return;
+        }
         let answer = self.with(to, |node, now, actions| node.accept_link(&hello, now, actions));
         let Some(answer) = answer else {
             self.dialing.remove(&(from, to));
@@ -468,10 +507,20 @@ impl World {
         };
         let answer = answer.map(|(link, _, welcome)| (link, welcome));
         let delay = self.latency();
-        self.after(delay, Event::Welcome(from, to, life, answer));
+        self.after(delay, Event::Welcome(from, to, life, answer, until));
     }
 
-    fn welcome(&mut self, from: usize, to: usize, life: u64, answer: Result<(LinkId, Welcome), LinkRefusal>) {
+    fn welcome(
+        &mut self,
+        from: usize,
+        to: usize,
+        life: u64,
+        answer: Result<(LinkId, Welcome), LinkRefusal>,
+        until: u64,
+    ) {
+        if self.now > until {
+            return;
+        }
         self.dialing.remove(&(from, to));
         if !self.is_alive(from, life) {
             return;
@@ -506,6 +555,9 @@ impl World {
         let Some((&id, _)) = self.streams.iter().find(|(_, s)| s.from == from && s.to == to) else {
             return;
         };
+        if self.is_paused(from) {
+            return;
+        }
         loop {
             let now = self.clock(from);
             let Some(stream) = self.streams.get(&id).copied() else {
@@ -617,11 +669,15 @@ impl World {
             return;
         }
         let n = self.rng.usize(0..self.slots.len());
-        self.report.crashed += 1;
         self.crashes_left -= 1;
+        if self.rng.u32(0..3) == 0 {
+            return self.pause(n);
+        }
+        self.report.crashed += 1;
         self.slots[n].node = None;
         self.slots[n].life += 1;
         self.slots[n].tickets.clear();
+        self.slots[n].left_behind.clear();
         let broken: Vec<u64> = self
             .streams
             .iter()
@@ -643,6 +699,35 @@ impl World {
             let next = down + self.rng.u64(5_000..25_000);
             self.after(next, Event::Crash);
         }
+    }
+
+    /// The process stands still, with its sockets open. Its clients give up on it and move, as official ones do after
+    /// three unanswered health checks; its peers find it unreachable.
+    fn pause(&mut self, n: usize) {
+        self.report.paused += 1;
+        let life = self.slots[n].life;
+        let span = self.rng.u64(5_000..25_000);
+        self.slots[n].paused_until = self.now + span;
+        self.oracle.node_crashed(n);
+        self.node_lost(n);
+        self.after(span, Event::Resume(n, life));
+        if self.crashes_left > 0 {
+            let next = span + self.rng.u64(5_000..25_000);
+            self.after(next, Event::Crash);
+        }
+    }
+
+    /// It goes on: the first thing it sees is that its clients have closed their connections.
+    fn resume(&mut self, n: usize, life: u64) {
+        if !self.is_alive(n, life) {
+            return;
+        }
+        self.oracle.node_started(n, self.now);
+        for id in std::mem::take(&mut self.slots[n].left_behind) {
+            self.with(n, |node, now, actions| node.close_connection(id, now, actions));
+        }
+        self.slots[n].tick_at = self.now;
+        self.at(self.now, Event::Tick(n, life, true));
     }
 
     fn restart(&mut self, n: usize) {

@@ -40,6 +40,7 @@ pub fn handle(context: &Context<'_>, body: &[u8]) -> Answer {
             group,
             page_no,
             page_size,
+            context.exec.now(),
         )?
     };
     let mut out = Vec::with_capacity(96 + page.names.len() * 32);

@@ -116,7 +116,8 @@ pub fn detail(app: &HttpApp, params: &Params, checked: &Checked) -> Result<Reply
     let ip = params.required("ip")?;
     let port = checked.require_port()?;
     let cluster = params.get("clusterName").unwrap_or(DEFAULT_CLUSTER);
-    let instance = app.exec().node().instance(service, ip, port, cluster)?;
+    let now = app.exec().now();
+    let instance = app.exec().node().instance(service, ip, port, cluster, now)?;
     let mut out = Vec::with_capacity(384);
     out.extend_from_slice(b"{\"service\":");
     json::string(&mut out, service.grouped_name());
