@@ -70,9 +70,16 @@ status() {
     fi
 }
 
+# A node that could not start must be noticed before whoever else listens on its port is taken for it.
+sleep 0.5
 for ((i = 0; i < nodes; i++)); do
     port=$((8848 + 10 * i))
     tries=0
+    if ! kill -0 "${pids[$i]}" 2>/dev/null; then
+        echo "the node on port $port has ended:" >&2
+        tail -n 20 "$logs/node-$port.log" >&2
+        exit 1
+    fi
     until [ "$(status "$port" /nacos/v1/console/health/readiness)" = 200 ]; do
         if ! kill -0 "${pids[$i]}" 2>/dev/null; then
             echo "the node on port $port has ended:" >&2

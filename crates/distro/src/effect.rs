@@ -3,6 +3,7 @@
 use rollcall_core::MemberId;
 use rollcall_core::registry::change::Changes;
 
+use crate::members::Death;
 use crate::message::Probe;
 
 /// One effect asked of the node around the engine.
@@ -20,11 +21,24 @@ pub enum Effect {
     Acked(MemberId, u64),
     /// This member has applied another's log up to a position.
     Applied(MemberId, u64),
+    /// Something that operators want to read in the log.
+    Report(Report),
+}
+
+/// What happened to this member or to another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Report {
     /// This member became ready; `complete` is false when the limit of the gate let it through.
     Ready {
         /// Every live member's data is in.
         complete: bool,
     },
+    /// This member stood still for so long that it has to catch up before it serves again.
+    CatchingUp,
+    /// Another member counts as dead.
+    MemberDead(MemberId, Death),
+    /// Another member that counted as dead answers again.
+    MemberBack(MemberId),
 }
 
 /// The effects of one call.

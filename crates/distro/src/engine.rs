@@ -19,7 +19,7 @@ use rollcall_core::ownership::Mapper;
 use rollcall_core::{MemberId, Millis, Now, Registry, Stamp};
 use smol_str::SmolStr;
 
-use crate::effect::{Effect, Effects};
+use crate::effect::{Effect, Effects, Report};
 use crate::faults::{Fault, Faults};
 use crate::gate::{self, Contact, PeerProgress, Verdict};
 use crate::inbound::Inbound;
@@ -311,7 +311,7 @@ impl Engine {
 
     /// Does what is due: probes, digests, relayed beats, ends of graces, the gate. Returns when to come back.
     pub fn tick(&self, now: Now, effects: &mut Effects) -> Millis {
-        self.notice_stall(now);
+        self.notice_stall(now, effects);
         let next_probe = self.send_probes(now, effects);
         let mut next = next_probe;
         for peer in self.peers.values() {
@@ -360,9 +360,15 @@ impl Engine {
             }
             result => result,
         };
+        let was_dead = self.members.lock().peer(to).is_some_and(|m| m.death.is_some());
+        let is_answer = matches!(result, ProbeResult::Answer(_));
         let death = self.members.lock().note(to, result, now.mono);
         self.renew_view(now.mono);
+        if was_dead && is_answer {
+            effects.push(Effect::Report(Report::MemberBack(to)));
+        }
         if let Some(death) = death {
+            effects.push(Effect::Report(Report::MemberDead(to, death)));
             self.begin_grace(to, death, now, effects);
         }
         self.step_gate(now, effects);
@@ -437,7 +443,7 @@ impl Engine {
         }
     }
 
-    fn notice_stall(&self, now: Now) {
+    fn notice_stall(&self, now: Now, effects: &mut Effects) {
         let last = Millis(self.last_tick.swap(now.mono.0, Ordering::Relaxed));
         let gap = now.mono.since(last);
         if gap > STALL {
@@ -446,6 +452,7 @@ impl Engine {
         }
         if gap > LONG_STALL && !self.peers.is_empty() && self.is_ready() {
             self.close_gate(now.mono);
+            effects.push(Effect::Report(Report::CatchingUp));
         }
     }
 
@@ -612,6 +619,6 @@ impl Engine {
         }
         self.renew_view(now.mono);
         self.probe_all(effects);
-        effects.push(Effect::Ready { complete });
+        effects.push(Effect::Report(Report::Ready { complete }));
     }
 }

@@ -15,8 +15,8 @@ pub mod members;
 pub mod message;
 pub mod outbound;
 
-pub use effect::{Effect, Effects};
+pub use effect::{Effect, Effects, Report};
 pub use engine::{DistroConfig, DistroCounters, Engine, LinkId};
 pub use faults::{Fault, Faults};
-pub use members::{Member, MemberState, OwnershipView, ProbeResult};
+pub use members::{Death, Member, MemberState, OwnershipView, ProbeResult};
 pub use outbound::LinkError;

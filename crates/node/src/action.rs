@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use rollcall_core::{MemberId, Millis, ServiceKey, ServiceView};
+use rollcall_distro::Report;
 use rollcall_distro::message::{Forward, Probe};
 use smol_str::SmolStr;
 
@@ -100,6 +101,8 @@ pub enum Action {
         /// The question.
         probe: Probe,
     },
+    /// Tell operators, in the log.
+    Report(Report),
     /// Something is due at once: call `tick` soon, without waiting for the next deadline.
     Wake,
 }

@@ -27,4 +27,4 @@ pub use node::Node;
 pub use operator::{MemberStatus, PublisherStatus, RowStatus};
 pub use reads::ServiceAnswer;
 pub use request::{ConnectionId, ConnectionInfo, HttpWrite, RowTarget, ServiceNames, WriteDone};
-pub use rollcall_distro::{Fault, Faults, LinkError, LinkId, MemberState, ProbeResult};
+pub use rollcall_distro::{Death, Fault, Faults, LinkError, LinkId, MemberState, ProbeResult, Report};

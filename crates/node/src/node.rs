@@ -134,9 +134,12 @@ impl Node {
     fn push_due(&self, now: Now, actions: &mut Actions) {
         let sent = |id, request_id, service: &ServiceKey, clusters: &Option<SmolStr>| {
             let awaited = || Awaited::Push(service.clone(), clusters.clone());
-            self.connections.get(id).is_some_and(|c| c.expect(request_id, awaited()))
+            self.connections
+                .get(id)
+                .is_some_and(|c| c.expect(request_id, awaited()))
         };
-        self.pusher.push_due(&self.registry, &self.counters, now, actions, &sent);
+        self.pusher
+            .push_due(&self.registry, &self.counters, now, actions, &sent);
     }
 
     fn judge_beats(&self, now: Now, effects: &mut Effects) {
@@ -228,7 +231,10 @@ impl Node {
                 Effect::Applied(origin, seq) => {
                     self.give(self.pending.reached(Some(origin), seq), actions);
                 }
-                Effect::Ready { .. } => actions.wake(),
+                Effect::Report(report) => {
+                    actions.push(Action::Report(report));
+                    actions.wake();
+                }
             }
         }
     }

@@ -67,8 +67,14 @@ fn invariants_hold_in_every_seed() {
     totals.into_iter().for_each(|t| total += t);
     println!("{} seeds: {total:?}", seeds.len());
     if seeds.len() > 20 {
-        let faults =
-            [total.lost, total.delayed, total.duplicated, total.crashed, total.restarted, total.paused];
+        let faults = [
+            total.lost,
+            total.delayed,
+            total.duplicated,
+            total.crashed,
+            total.restarted,
+            total.paused,
+        ];
         assert!(
             faults.iter().all(|n| *n > 0),
             "a kind of fault never happened: {total:?}"

@@ -11,9 +11,9 @@ use rollcall_core::Now;
 use rollcall_node::action::{Accepted, Action, Actions, Ticket};
 use rollcall_node::error::NodeError;
 use rollcall_node::request::{ConnectionId, WriteDone};
-use rollcall_node::{Node, ProbeResult};
+use rollcall_node::{Death, Node, ProbeResult, Report};
 use tokio::sync::{Notify, oneshot};
-use tracing::{debug, warn};
+use tracing::{debug, info, warn};
 
 use crate::clock::Clock;
 use crate::connections::{Connections, Delivery};
@@ -142,6 +142,7 @@ impl Executor {
                     let _ = sender.send((result, accepted)); // The client may have gone.
                 }
             }
+            Action::Report(report) => self.log(report),
             Action::Wake => self.0.wake.notify_one(),
             Action::LinkReady { member } => self.with_peers(|peers| peers.link_ready(member)),
             Action::RepliesReady { member } => self.with_peers(|peers| peers.replies_ready(member)),
@@ -156,6 +157,33 @@ impl Executor {
                     node.probe_done(to, ProbeResult::Missed, now, actions);
                 }),
             },
+        }
+    }
+
+    fn log(&self, report: Report) {
+        let address = |id| {
+            let peers = self.0.node.peers();
+            peers
+                .into_iter()
+                .find(|(member, _)| *member == id)
+                .map(|(_, address)| address.to_string())
+        };
+        match report {
+            Report::Ready { complete: true } => info!("ready: the data of every live member is in"),
+            Report::Ready { complete: false } => {
+                warn!("ready without the data of all members: the gate_limit is reached");
+            }
+            Report::CatchingUp => warn!("this process stood still: serving nothing until it has caught up"),
+            Report::MemberDead(id, Death::Gone) => {
+                warn!(
+                    member = address(id),
+                    "member is down: its address refuses connections"
+                );
+            }
+            Report::MemberDead(id, Death::Unreachable) => {
+                warn!(member = address(id), "member is down: it does not answer");
+            }
+            Report::MemberBack(id) => info!(member = address(id), "member answers again"),
         }
     }
 

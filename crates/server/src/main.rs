@@ -1,5 +1,6 @@
 //! The binary: settings, log, runtime, process.
 
+use std::io::Write;
 use std::process::ExitCode;
 
 use rollcall_server::config::{Config, LogFormat, cli};
@@ -26,21 +27,26 @@ fn main() -> ExitCode {
     let config = match Config::load(&flags, environment) {
         Ok(config) => config,
         Err(error) => {
-            eprintln!("rollcall: wrong setting: {error}");
+            complain(&format!("wrong setting: {error}"));
             return ExitCode::from(BAD_SETTINGS);
         }
     };
     if let Err(error) = start_log(&config) {
-        eprintln!("rollcall: wrong setting: log_level: {error}");
+        complain(&format!("wrong setting: log_level: {error}"));
         return ExitCode::from(BAD_SETTINGS);
     }
     match run(config) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("rollcall: {error:#}");
+            complain(&format!("{error:#}"));
             ExitCode::FAILURE
         }
     }
+}
+
+/// Says why the process ends. Nobody may be reading: that must not change the exit code.
+fn complain(text: &str) {
+    let _ = writeln!(std::io::stderr(), "rollcall: {text}");
 }
 
 fn run(config: Config) -> anyhow::Result<()> {

@@ -163,7 +163,11 @@ impl Registry {
             self.put_versioned(edit, &key, Versioned { stamp, value }, now.mono, Some(journal));
             return Some(base + delete);
         }
-        let next = if instance.healthy { timeout.min(delete) } else { delete };
+        let next = if instance.healthy {
+            timeout.min(delete)
+        } else {
+            delete
+        };
         Some((base + next).max(now.mono + Millis(1)))
     }
 

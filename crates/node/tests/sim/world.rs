@@ -113,7 +113,10 @@ impl World {
         let slot = || Slot {
             node: None,
             life: 0,
-            wall_offset: 0, paused_until: 0, left_behind: Vec::new(), tick_at: 0,
+            wall_offset: 0,
+            paused_until: 0,
+            left_behind: Vec::new(),
+            tick_at: 0,
             tickets: BTreeMap::new(),
             next_ticket: 0,
         };
@@ -257,6 +260,7 @@ impl World {
     fn perform(&mut self, n: usize, action: Action) {
         let life = self.slots[n].life;
         match action {
+            Action::Report(_) => {}
             Action::Wake => self.after(0, Event::Tick(n, life, true)),
             Action::LinkReady { member } => {
                 let to = self.index(member);

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use rollcall_core::Millis;
 
-use super::values::{list, number, positive_time, size, time};
+use super::values::{list, log_filter, number, positive_time, size, time};
 use super::{ConfigError, LogFormat};
 
 /// One key with its text, as one source gave it.
@@ -165,7 +165,7 @@ keys! {
         |text: &str| Ok::<_, String>(text.to_owned());
     context_path, "path", "/nacos", "path before all paths of the protocol; `/` for none", context_path;
     log_level, "filter", "info", "error, warn, info, debug or trace, also by module as in `info,rollcall_server=debug`",
-        |text: &str| Ok::<_, String>(text.to_owned());
+        log_filter;
     log_format, "text or json", "text", "form of the log, which goes to standard error",
         |text: &str| match text {
             "text" => Ok(LogFormat::Text),
@@ -253,6 +253,11 @@ mod tests {
             ("port", "0", "0 is not from 1 to 65535"),
             ("port", "http", "\"http\" is no whole number from 1 to 65535"),
             ("bind", "localhost", "\"localhost\" is no IP address"),
+            (
+                "log_level",
+                "loud",
+                "\"loud\" is no log filter, want error, warn, info, debug, trace or off, or info,module=debug",
+            ),
             ("log_format", "xml", "\"xml\" is neither text nor json"),
             ("gate_limit", "0s", "must be above 0"),
             (

@@ -85,6 +85,27 @@ pub fn list(text: &str) -> Vec<String> {
         .collect()
 }
 
+/// Checks a log filter: a level, or `target=level`, several of them separated by commas.
+///
+/// # Errors
+/// The rule, when the text breaks it.
+pub fn log_filter(text: &str) -> Result<String, String> {
+    let is_level = |level: &str| {
+        ["off", "error", "warn", "info", "debug", "trace"].contains(&level.to_ascii_lowercase().as_str())
+    };
+    let is_directive = |entry: &str| match entry.split_once('=') {
+        Some((target, level)) => !target.trim().is_empty() && is_level(level.trim()),
+        None => is_level(entry),
+    };
+    let entries = list(text);
+    if !entries.is_empty() && entries.iter().all(|entry| is_directive(entry)) {
+        return Ok(text.to_owned());
+    }
+    Err(format!(
+        "{text:?} is no log filter, want error, warn, info, debug, trace or off, or info,module=debug"
+    ))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -107,6 +128,16 @@ mod tests {
             (Ok(1024), Ok(10 << 20), Ok(1024))
         );
         assert!(size("10MB").is_err() && size("x").is_err());
+    }
+
+    #[test]
+    fn log_filters_are_levels_also_by_module() {
+        for good in ["info", "WARN", "info,rollcall_server=debug", "off"] {
+            assert_eq!(log_filter(good), Ok(good.to_owned()));
+        }
+        for bad in ["loud", "", "info,foo=loud", "=info", "rollcall_server"] {
+            assert!(log_filter(bad).is_err(), "{bad}");
+        }
     }
 
     #[test]

@@ -95,7 +95,11 @@ mod tests {
         metrics.forwards_sent.one();
         metrics.forwards_sent.add(2);
         let list = metrics.list();
-        assert!(list.contains(&("rollcall_peer_forwards_sent_total", "Writes sent to their owner.", 3)));
+        assert!(list.contains(&(
+            "rollcall_peer_forwards_sent_total",
+            "Writes sent to their owner.",
+            3
+        )));
         assert!(
             list.iter()
                 .all(|(name, help, _)| name.ends_with("_total") && help.ends_with('.'))
