@@ -37,6 +37,7 @@ struct Shared {
     current: watch::Sender<Option<Session>>,
     sessions: AtomicU64,
     shrinks: AtomicU64,
+    last_end: Mutex<Option<String>>,
     pause: Duration,
 }
 
@@ -69,6 +70,7 @@ impl SdkClient {
             current: watch::channel(None).0,
             sessions: AtomicU64::new(0),
             shrinks: AtomicU64::new(0),
+            last_end: Mutex::default(),
             pause,
         });
         let task = tokio::spawn(Arc::clone(&shared).run(first));
@@ -133,6 +135,11 @@ impl SdkClient {
         self.shared.shrinks.load(Ordering::Relaxed)
     }
 
+    /// Why the last session ended, or was not made.
+    pub fn last_end(&self) -> Option<String> {
+        self.shared.last_end.lock().clone()
+    }
+
     async fn session(&self) -> Option<Session> {
         let mut current = self.shared.current.subscribe();
         current
@@ -171,7 +178,11 @@ impl Shared {
         let mut at = first;
         loop {
             let server = self.servers[at % self.servers.len()];
-            let _ended = self.serve(server).await;
+            let end = match self.serve(server).await {
+                Ok(()) => "the server asked the client to move".to_owned(),
+                Err(error) => format!("{error:#}"),
+            };
+            *self.last_end.lock() = Some(format!("{server}: {end}"));
             if self.current.send_replace(None).is_some() {
                 sleep(self.pause).await;
             }

@@ -267,6 +267,55 @@ async fn a_hung_node_leaves_no_gap_in_any_list() -> Result<()> {
     has_no_gaps(&watch)
 }
 
+/// Freezes a node for longer than any of its clients may be silent, and checks that it holds that against none.
+async fn blames_nobody_after_a_freeze(n_nodes: usize) -> Result<()> {
+    let cluster = Cluster::start(n_nodes).await;
+    let over_grpc = Service::unique("frozen");
+    let over_http = cluster.service_owned_by(0, "frozen").await?;
+    let client = cluster.node(0).client().await?;
+    client.register(&over_grpc, &Instance::at("10.9.0.8", 1)).await?;
+    let https: Vec<Http> = cluster.nodes().iter().map(|n| n.http()).collect();
+    let beating = Instance::at("10.9.0.8", 2).beat_times(500, 6_000, 9_000);
+    let beats = BeatingInstance::start(https.clone(), over_http.clone(), beating, SECOND / 2).await?;
+    cluster.eventually_listed(&over_http, &["10.9.0.8:2"]).await;
+    cluster.eventually_listed(&over_grpc, &["10.9.0.8:1"]).await;
+
+    cluster.node(0).freeze();
+    tokio::time::sleep(16 * SECOND).await;
+    cluster.node(0).thaw();
+
+    // It may refuse lists for a moment, but one that it gives has both.
+    cluster_tests::always("both are listed after the freeze", 3 * SECOND, || async {
+        for (service, address) in [(&over_grpc, "10.9.0.8:1"), (&over_http, "10.9.0.8:2")] {
+            let reply = https[0].list_reply(service, &[]).await?;
+            if reply.status != 503 {
+                let list = cluster_tests::List::from_json(reply.json()?)?;
+                ensure!(list.at(address)?.healthy, "{address} is unhealthy");
+            }
+        }
+        Ok(())
+    })
+    .await;
+    cluster.ready().await;
+    ensure!(
+        !client.is_closed() && beats.unknown() == 0,
+        "a client was given up"
+    );
+    cluster.eventually_listed(&over_grpc, &["10.9.0.8:1"]).await;
+    cluster.equal(SOON).await;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn kf_040_a_single_node_that_was_frozen_blames_nobody() -> Result<()> {
+    blames_nobody_after_a_freeze(1).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn kf_040_a_member_that_was_frozen_blames_nobody() -> Result<()> {
+    blames_nobody_after_a_freeze(3).await
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_terminated_node_stops_in_good_order() -> Result<()> {
     let cluster = Cluster::start(3).await;
