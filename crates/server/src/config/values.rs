@@ -132,10 +132,10 @@ mod tests {
 
     #[test]
     fn log_filters_are_levels_also_by_module() {
-        for good in ["info", "WARN", "info,rollcall_server=debug", "off"] {
+        for good in ["info", "WARN", "info,h2=debug", "off"] {
             assert_eq!(log_filter(good), Ok(good.to_owned()));
         }
-        for bad in ["loud", "", "info,foo=loud", "=info", "rollcall_server"] {
+        for bad in ["loud", "", "info,foo=loud", "=info", "h2"] {
             assert!(log_filter(bad).is_err(), "{bad}");
         }
     }
