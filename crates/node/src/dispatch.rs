@@ -25,7 +25,7 @@ const VISIBLE_WAIT: Millis = Millis(500);
 impl Node {
     /// Takes a write of an HTTP client. The answer comes as [`Action::Answer`] with `ticket`, at once or later.
     pub fn write(&self, ticket: Ticket, write: HttpWrite, now: Now, actions: &mut Actions) {
-        if !self.is_ready() {
+        if !self.engine.is_ready_at(now) {
             return answer(ticket, Err(NodeError::NotReady), None, actions);
         }
         if let HttpWrite::Beat { service, target, .. } = &write
@@ -36,10 +36,11 @@ impl Node {
         self.route(ticket, write, Vec::new(), 0, now, actions);
     }
 
-    /// Takes a write that another member forwarded.
+    /// Takes a write that another member forwarded. After standing still it refuses: who sent it has given up waiting
+    /// long ago and had it applied elsewhere, and later writes may have followed.
     pub fn forwarded(&self, ticket: Ticket, forward: Forward, now: Now, actions: &mut Actions) {
         Counters::add(&self.counters.forwards_received);
-        if !self.is_ready() {
+        if !self.engine.is_ready_at(now) {
             return answer(ticket, Err(NodeError::NotReady), None, actions);
         }
         let write = from_wire(forward.write);
@@ -111,6 +112,10 @@ impl Node {
         now: Now,
         actions: &mut Actions,
     ) {
+        // A forward that failed while this node stood still is old: its client has turned elsewhere.
+        if !self.engine.is_ready_at(now) {
+            return answer(ticket, Err(NodeError::NotReady), None, actions);
+        }
         let view = self.engine.view();
         let me = self.engine.me();
         let is_candidate = |id: &MemberId| *id == me || (!tried.contains(id) && self.engine.is_trusted(*id));

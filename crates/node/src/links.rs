@@ -87,7 +87,7 @@ impl Node {
         self.engine.link_down(link);
     }
 
-    /// The next frame for an outbound link; `None`: wait for [`Action::LinkReady`].
+    /// The next frame for an outbound link; `None`: wait for [`LinkReady`](crate::action::Action::LinkReady).
     pub fn poll_link(&self, link: LinkId, now: Now) -> Option<Frame> {
         self.engine.poll_link(link, now)
     }

@@ -295,11 +295,10 @@ impl World {
                 let to = self.index(to);
                 self.after(FORWARD_TIMEOUT, Event::ForwardTimeout(n, life, id));
                 if !self.is_lost(100) {
+                    let delay = self.latency();
                     if self.is_doubled() {
-                        let delay = self.latency();
                         self.after(delay, Event::Forward(n, to, life, id, forward.clone()));
                     }
-                    let delay = self.latency();
                     self.after(delay, Event::Forward(n, to, life, id, forward));
                 }
             }
