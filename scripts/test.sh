@@ -35,26 +35,41 @@ logs=$cache/logs
 mkdir -p "$logs"
 export CARGO_TERM_COLOR=never RUST_BACKTRACE=${RUST_BACKTRACE:-1}
 
-# Test files of a folder as `--test NAME ...`. Always with --workspace, so that every layer shares one build.
-test_flags() {
-  local path name
-  for path in "$@"; do
-    [ -e "$path" ] || continue
-    case $path in
-      */main.rs) name=$(basename "$(dirname "$path")") ;;
-      *) name=$(basename "$path" .rs) ;;
-    esac
-    printf -- '--test\n%s\n' "$name"
-  done
+# Builds all test programs at once, so that every layer shares one build, and prints those whose `folder/name` matches:
+# folder of the package, path of the program, one line each. A library or binary has the name `lib` or `bin`.
+programs() {
+  cargo test --workspace --locked --no-run --message-format json-render-diagnostics >"$logs/programs.json" || return
+  python3 - "$PWD" "$1" "$logs/programs.json" <<'PYTHON' | sort
+import json, os, re, sys
+root, wanted, path = sys.argv[1:]
+for message in map(json.loads, open(path, encoding="utf-8")):
+    if message.get("reason") == "compiler-artifact" and message["executable"] and message["profile"]["test"]:
+        folder = os.path.dirname(message["manifest_path"])
+        target = message["target"]
+        name = target["name"] if target["kind"] == ["test"] else target["kind"][0]
+        if re.fullmatch(wanted, f"{os.path.relpath(folder, root)}/{name}"):
+            print(folder, message["executable"], sep="\t")
+PYTHON
+}
+
+# run_tests PATTERN ARGUMENTS...: runs the test programs of `programs PATTERN`, all of them even if one fails
+run_tests() {
+  local pattern=$1 list folder program status=0
+  shift
+  list=$(programs "$pattern")
+  [ -n "$list" ] || die "no test program matches $pattern"
+  while IFS=$'\t' read -r folder program; do
+    printf '\n     Running %s of %s\n' "$(basename "${program%-*}")" "$(basename "$folder")"
+    (cd "$folder" && "$program" "$@" </dev/null) || status=1
+  done <<<"$list"
+  return $status
 }
 
 run_check() { scripts/check; }
 
 # What starts no process of ours: library tests, properties, the engine, the simulation, examples in documentation.
 run_unit() {
-  local flags
-  mapfile -t flags < <(test_flags crates/*/tests/*.rs crates/*/tests/*/main.rs)
-  cargo test --workspace --locked --no-fail-fast --lib --bins "${flags[@]}" -- --show-output
+  run_tests 'crates/.*|cluster-tests/(lib|bin)' --show-output
   cargo test --workspace --locked --doc
 }
 
@@ -65,24 +80,18 @@ run_build() {
 
 with_binary() {
   run_build
-  ROLLCALL_BIN=${ROLLCALL_BIN:-$target/soak/rollcall} "$@"
+  export ROLLCALL_BIN=${ROLLCALL_BIN:-$target/soak/rollcall}
+  "$@"
 }
 
 # The scenarios on real processes, but for those that have a layer of their own.
-run_cluster() {
-  local files=() path flags
-  for path in cluster-tests/tests/*.rs cluster-tests/tests/*/main.rs; do
-    case $path in */clients.rs | */golden/main.rs) ;; *) files+=("$path") ;; esac
-  done
-  mapfile -t flags < <(test_flags "${files[@]}")
-  with_binary cargo test --workspace --locked --no-fail-fast "${flags[@]}" -- --test-threads 4
-}
+run_cluster() { with_binary run_tests 'cluster-tests/(?!lib$|bin$|golden$|clients$).*' --test-threads 4; }
 
-run_golden() { with_binary cargo test --workspace --locked --test golden -- --nocapture; }
+run_golden() { with_binary run_tests 'cluster-tests/golden' --nocapture; }
 
 run_clients() {
   scripts/clients.sh >/dev/null
-  with_binary cargo test --workspace --locked --test clients -- --nocapture --test-threads 3
+  with_binary run_tests 'cluster-tests/clients' --nocapture --test-threads 3
 }
 
 # passed and failed tests in a log, by the closing lines of cargo's and tidy's runners
