@@ -25,7 +25,7 @@ use crate::gate::{self, Contact, PeerProgress, Verdict};
 use crate::inbound::Inbound;
 use crate::log::Log;
 use crate::members::{Death, Member, MemberTable, OwnershipView, ProbeResult};
-use crate::message::{LinkHello, LinkRefusal, Probe};
+use crate::message::{LinkHello, LinkRefusal, Probe, check_names};
 use crate::outbound::Outbound;
 
 /// A tick that comes this late means that this process stood still: what it has not heard meanwhile says nothing.
@@ -355,9 +355,7 @@ impl Engine {
     pub fn probe_done(&self, to: MemberId, result: ProbeResult, now: Now, effects: &mut Effects) {
         let result = match result {
             // Whoever answers in another cluster's name is not the member that was asked for.
-            ProbeResult::Answer(said) if self.check_cluster(&said.cluster, &said.mapper).is_err() => {
-                ProbeResult::Missed
-            }
+            ProbeResult::Answer(said) if self.check_probe(&said).is_err() => ProbeResult::Missed,
             result => result,
         };
         let was_dead = self.members.lock().peer(to).is_some_and(|m| m.death.is_some());
@@ -379,7 +377,7 @@ impl Engine {
     /// # Errors
     /// [`LinkRefusal`] when the sender is not a member of this cluster.
     pub fn on_probe(&self, probe: &Probe, now: Now, effects: &mut Effects) -> Result<Probe, LinkRefusal> {
-        self.check_cluster(&probe.cluster, &probe.mapper)?;
+        self.check_probe(probe)?;
         let from = MemberId::of(&probe.member);
         if !self.peers.contains_key(&from) {
             return Err(LinkRefusal::NotAMember {
@@ -395,23 +393,9 @@ impl Engine {
         Ok(self.probe())
     }
 
-    /// Both sides must name the same cluster and the same rule of ownership.
-    pub(crate) fn check_cluster(&self, cluster: &str, mapper: &str) -> Result<(), LinkRefusal> {
-        if cluster != self.config.cluster {
-            let ours = self.config.cluster.clone();
-            return Err(LinkRefusal::Cluster {
-                theirs: cluster.to_owned(),
-                ours,
-            });
-        }
-        if mapper != self.config.mapper.name() {
-            let ours = self.config.mapper.name().to_owned();
-            return Err(LinkRefusal::Mapper {
-                theirs: mapper.to_owned(),
-                ours,
-            });
-        }
-        Ok(())
+    fn check_probe(&self, probe: &Probe) -> Result<(), LinkRefusal> {
+        let ours = (self.config.cluster.as_str(), self.config.mapper.name());
+        check_names(ours, (&probe.cluster, &probe.mapper))
     }
 
     /// A request to a member failed: do not count on it until it answers a probe.
@@ -419,12 +403,14 @@ impl Engine {
         self.members.lock().suspect(id);
     }
 
+    /// True when some member that answered its last probe could have a copy soon.
+    pub fn has_trusted_peer(&self) -> bool {
+        self.members.lock().peers().iter().any(Member::is_trusted)
+    }
+
     /// True when the member answered its last probe.
     pub fn is_trusted(&self, id: MemberId) -> bool {
-        self.members
-            .lock()
-            .peer(id)
-            .is_some_and(|m| m.misses == 0 && m.is_serving())
+        self.members.lock().peer(id).is_some_and(Member::is_trusted)
     }
 
     fn send_probes(&self, now: Now, effects: &mut Effects) -> Millis {

@@ -9,7 +9,6 @@ use rollcall_core::registry::change::{RowOp, Versioned};
 use rollcall_core::registry::digest::N_BUCKETS;
 use rollcall_core::{MemberId, Millis, Now, RowKey, ServiceKey};
 
-use crate::codec::{FORMAT, OLDEST_FORMAT};
 use crate::convert::row_op;
 use crate::effect::{Effect, Effects};
 use crate::engine::{Engine, LinkId, Peer};
@@ -130,14 +129,7 @@ impl Engine {
     }
 
     fn check_hello(&self, hello: &LinkHello) -> Result<&Peer, LinkRefusal> {
-        self.check_cluster(&hello.cluster, &hello.mapper)?;
-        let (low, high) = hello.formats;
-        if low > FORMAT || high < OLDEST_FORMAT {
-            return Err(LinkRefusal::Format {
-                theirs: hello.formats,
-                ours: (OLDEST_FORMAT, FORMAT),
-            });
-        }
+        self.hello().check(hello)?;
         let id = MemberId::of(&hello.member);
         self.peers.get(&id).ok_or_else(|| LinkRefusal::NotAMember {
             member: hello.member.clone(),
@@ -460,9 +452,7 @@ impl Engine {
             } = row_op(op.clone(), peer.id)
             {
                 let ours = self.registry.versioned(&service, &row, value.kind());
-                if let Some(newer) =
-                    ours.filter(|o| matches!(o, RowOp::Versioned { stamp: s, .. } if *s > stamp))
-                {
+                if let Some(newer) = ours.filter(|o| o.is_newer_than(stamp)) {
                     back.push(Op::from(&newer));
                     continue;
                 }

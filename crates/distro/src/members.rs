@@ -93,6 +93,11 @@ impl Member {
         self.is_reachable() && self.said.as_ref().is_some_and(|s| s.ready && !s.leaving)
     }
 
+    /// It serves, and it answered its last probe.
+    pub fn is_trusted(&self) -> bool {
+        self.is_serving() && self.misses == 0
+    }
+
     /// Its state as operators know it.
     pub fn state(&self) -> MemberState {
         match (self.death, &self.said) {

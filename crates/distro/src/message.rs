@@ -39,6 +39,43 @@ pub struct LinkHello {
     pub boot: u64,
 }
 
+impl LinkHello {
+    /// Compares what another member says with what this one would say. Who is a member is not decided here.
+    ///
+    /// # Errors
+    /// [`LinkRefusal`] with both values when cluster, rule of ownership or format versions do not fit.
+    pub fn check(&self, theirs: &LinkHello) -> Result<(), LinkRefusal> {
+        check_names((&self.cluster, &self.mapper), (&theirs.cluster, &theirs.mapper))?;
+        if theirs.formats.1 < self.formats.0 || self.formats.1 < theirs.formats.0 {
+            return Err(LinkRefusal::Format {
+                theirs: theirs.formats,
+                ours: self.formats,
+            });
+        }
+        Ok(())
+    }
+}
+
+/// Both members must name the same cluster and the same rule of ownership, in hellos and in probes.
+///
+/// # Errors
+/// [`LinkRefusal`] with both values.
+pub(crate) fn check_names(ours: (&str, &str), theirs: (&str, &str)) -> Result<(), LinkRefusal> {
+    if ours.0 != theirs.0 {
+        return Err(LinkRefusal::Cluster {
+            theirs: theirs.0.to_owned(),
+            ours: ours.0.to_owned(),
+        });
+    }
+    if ours.1 != theirs.1 {
+        return Err(LinkRefusal::Mapper {
+            theirs: theirs.1.to_owned(),
+            ours: ours.1.to_owned(),
+        });
+    }
+    Ok(())
+}
+
 /// The acceptor's answer to a hello it agrees with.
 #[derive(Clone, Debug, PartialEq, Encode, Decode)]
 pub struct Welcome {
@@ -464,4 +501,54 @@ pub enum WireError {
     NotReady,
     /// The member has more to do than it can hold.
     OverLimit,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hello(cluster: &str) -> LinkHello {
+        LinkHello {
+            cluster: cluster.into(),
+            mapper: "modulo".into(),
+            formats: (1, 1),
+            member: "127.0.0.1:8848".into(),
+            epoch: 7,
+            boot: 9,
+        }
+    }
+
+    #[test]
+    fn another_cluster_mapper_or_format_is_refused_with_both_values() {
+        let ours = hello("a");
+        assert_eq!(ours.check(&hello("a")), Ok(()));
+        let refusal = LinkRefusal::Cluster {
+            theirs: "b".into(),
+            ours: "a".into(),
+        };
+        assert_eq!(ours.check(&hello("b")), Err(refusal));
+        let mapper = LinkHello {
+            mapper: "rendezvous".into(),
+            ..hello("a")
+        };
+        let refusal = LinkRefusal::Mapper {
+            theirs: "rendezvous".into(),
+            ours: "modulo".into(),
+        };
+        assert_eq!(ours.check(&mapper), Err(refusal));
+        let newer = LinkHello {
+            formats: (2, 4),
+            ..hello("a")
+        };
+        let refusal = LinkRefusal::Format {
+            theirs: (2, 4),
+            ours: (1, 1),
+        };
+        assert_eq!(ours.check(&newer), Err(refusal));
+        let wider = LinkHello {
+            formats: (0, 4),
+            ..hello("a")
+        };
+        assert_eq!(ours.check(&wider), Ok(()));
+    }
 }

@@ -47,7 +47,6 @@ pub(crate) struct Outbound {
     link: Option<LinkId>,
     /// Last sequence number that was handed to the stream.
     sent: u64,
-    acked: u64,
     /// Bucket that comes next in the snapshot of this member's own rows.
     own_bucket: Option<u16>,
     /// The same of the "all" load.
@@ -76,6 +75,17 @@ impl Outbound {
         Some(beats.map_or(digest, |b| b.min(digest)))
     }
 
+    /// Begins anew with another link, or with none; beats that wait for the owner stay.
+    fn renew(&mut self, link: Option<LinkId>) {
+        *self = Outbound {
+            link,
+            beats: std::mem::take(&mut self.beats),
+            n_beats: self.n_beats,
+            beats_since: self.beats_since,
+            ..Outbound::default()
+        };
+    }
+
     fn has_work(&self) -> bool {
         !self.staged.is_empty()
             || !self.wants.is_empty()
@@ -90,15 +100,7 @@ impl Engine {
         let link = self.new_link(to);
         if let Some(peer) = self.peers.get(&to) {
             let mut outbound = peer.outbound.lock();
-            let beats = std::mem::take(&mut outbound.beats);
-            let (n_beats, beats_since) = (outbound.n_beats, outbound.beats_since);
-            *outbound = Outbound {
-                link: Some(link),
-                beats,
-                n_beats,
-                beats_since,
-                ..Outbound::default()
-            };
+            outbound.renew(Some(link));
             match welcome.resume {
                 Resume::Fresh => {
                     outbound.sent = self.log.head();
@@ -115,7 +117,6 @@ impl Engine {
                     outbound.own_bucket = Some(bucket);
                 }
             }
-            outbound.acked = outbound.sent;
         }
         effects.push(Effect::LinkReady(to));
         link
@@ -133,14 +134,7 @@ impl Engine {
         if let Some(peer) = self.outbound_peer(link) {
             let mut outbound = peer.outbound.lock();
             if outbound.link == Some(link) {
-                let beats = std::mem::take(&mut outbound.beats);
-                let (n_beats, beats_since) = (outbound.n_beats, outbound.beats_since);
-                *outbound = Outbound {
-                    beats,
-                    n_beats,
-                    beats_since,
-                    ..Outbound::default()
-                };
+                outbound.renew(None);
             }
         }
     }
@@ -365,7 +359,6 @@ impl Engine {
                 if seq > outbound.sent {
                     return Err(LinkError::Protocol("acknowledged what was not sent"));
                 }
-                outbound.acked = outbound.acked.max(seq);
                 effects.push(Effect::Acked(peer.id, seq));
             }
             Reply::WantAll { bucket } => {
@@ -438,8 +431,7 @@ impl Engine {
             let ours = self.registry.versioned(&service, &row, held.value.kind());
             let is_unknown = ours.is_none();
             let (log, changes) = (&self.log, &mut effects.changes);
-            if let Some(ours) = ours.filter(|o| matches!(o, RowOp::Versioned { stamp: s, .. } if *s > stamp))
-            {
+            if let Some(ours) = ours.filter(|o| o.is_newer_than(stamp)) {
                 back.push(Op::from(&ours));
             } else if self.wrote(stamp) && is_unknown {
                 self.registry

@@ -40,9 +40,6 @@ impl Node {
     /// long ago and had it applied elsewhere, and later writes may have followed.
     pub fn forwarded(&self, ticket: Ticket, forward: Forward, now: Now, actions: &mut Actions) {
         Counters::add(&self.counters.forwards_received);
-        if !self.engine.is_ready_at(now) {
-            return answer(ticket, Err(NodeError::NotReady), None, actions);
-        }
         let write = from_wire(forward.write);
         self.route(ticket, write, Vec::new(), forward.hops, now, actions);
     }
@@ -112,7 +109,7 @@ impl Node {
         now: Now,
         actions: &mut Actions,
     ) {
-        // A forward that failed while this node stood still is old: its client has turned elsewhere.
+        // Also a forward that failed while this node stood still is old: its client has turned elsewhere.
         if !self.engine.is_ready_at(now) {
             return answer(ticket, Err(NodeError::NotReady), None, actions);
         }
@@ -163,7 +160,7 @@ impl Node {
             epoch: self.engine.epoch(),
             seq,
         });
-        let must_wait = is_registration && seq > before && self.has_replica();
+        let must_wait = is_registration && seq > before && self.engine.has_trusted_peer();
         if !must_wait || self.pending.is_full() {
             return answer(ticket, result, accepted, actions);
         }
@@ -283,14 +280,6 @@ impl Node {
             Some(_) => row.beat_times().interval,
             None => self.config.beat_interval,
         }
-    }
-
-    /// True when another member could have a copy soon.
-    fn has_replica(&self) -> bool {
-        self.engine
-            .members()
-            .iter()
-            .any(|m| m.is_serving() && m.misses == 0)
     }
 
     pub(crate) fn give(&self, answers: Vec<Answer>, actions: &mut Actions) {

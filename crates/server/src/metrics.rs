@@ -8,9 +8,10 @@ use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, text};
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
-use rollcall_node::MetricKind;
+use rollcall_node::{MetricKind, NodeMetrics};
 
 use crate::executor::Executor;
+use crate::json;
 
 /// A number that only rises.
 #[derive(Debug, Default)]
@@ -91,6 +92,16 @@ impl ShellMetrics {
                 server.value(),
             ),
         ]
+    }
+}
+
+/// Writes metrics of the node as further members of a JSON object: `,"name":value` each.
+pub fn write_members(out: &mut Vec<u8>, metrics: &NodeMetrics, members: &[(&str, &str)]) {
+    for (name, metric) in members {
+        out.push(b',');
+        json::string(out, name);
+        out.push(b':');
+        json::unsigned(out, metrics.get(metric).unwrap_or_default());
     }
 }
 

@@ -116,6 +116,13 @@ pub enum RowOp {
     },
 }
 
+impl RowOp {
+    /// True when this is a versioned row in a newer version than `stamp`.
+    pub fn is_newer_than(&self, stamp: Stamp) -> bool {
+        matches!(self, RowOp::Versioned { stamp: own, .. } if *own > stamp)
+    }
+}
+
 /// Takes down what this member itself writes, in the order in which it takes effect.
 ///
 /// Called while the service's lock is held, so an implementation may take a lock of its own but no other, and must

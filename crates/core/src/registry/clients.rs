@@ -5,7 +5,7 @@ use std::sync::Arc;
 use dashmap::DashMap;
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
-use parking_lot::Mutex;
+use parking_lot::{ArcMutexGuard, Mutex, RawMutex};
 use smallvec::SmallVec;
 
 use crate::member_id::MemberId;
@@ -95,6 +95,12 @@ impl Clients {
 
     pub(crate) fn get(&self, id: ClientId) -> Option<Arc<Mutex<Published>>> {
         self.table.get(&id).map(|entry| entry.value().clone())
+    }
+
+    /// What a connection of this member publishes, locked; `None` when it is not open.
+    pub(crate) fn open(&self, id: ClientId) -> Option<ArcMutexGuard<RawMutex, Published>> {
+        let published = self.get(id)?.lock_arc();
+        (!published.is_gone).then_some(published)
     }
 
     pub(crate) fn get_or_add(&self, id: ClientId) -> Arc<Mutex<Published>> {

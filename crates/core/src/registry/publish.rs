@@ -38,11 +38,7 @@ impl Registry {
         journal: &dyn Journal,
         changes: &mut Changes,
     ) -> Result<(), UnknownClient> {
-        let published = self.clients.get(client).ok_or(UnknownClient(client))?;
-        let mut published = published.lock();
-        if published.is_gone {
-            return Err(UnknownClient(client));
-        }
+        let mut published = self.clients.open(client).ok_or(UnknownClient(client))?;
         let former = published.rows(service);
         let mut rows = RowHashes::new();
         let mut wanted: Vec<(u64, Arc<Instance>)> = Vec::with_capacity(instances.len());
@@ -85,11 +81,7 @@ impl Registry {
         journal: &dyn Journal,
         changes: &mut Changes,
     ) -> Result<(), UnknownClient> {
-        let published = self.clients.get(client).ok_or(UnknownClient(client))?;
-        let mut published = published.lock();
-        if published.is_gone {
-            return Err(UnknownClient(client));
-        }
+        let mut published = self.clients.open(client).ok_or(UnknownClient(client))?;
         let former = published.rows(service);
         let is_one_of_batch = former.len() > 1 && former.contains(&row_hash);
         let (going, staying): (RowHashes, RowHashes) = former

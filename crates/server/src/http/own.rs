@@ -5,6 +5,7 @@ use crate::http::params::Checked;
 use crate::http::reply::Reply;
 use crate::http::router::HttpApp;
 use crate::json;
+use crate::metrics;
 use crate::service_info;
 
 /// `/rollcall/state`: this node, its members and what each origin's rows amount to.
@@ -49,16 +50,12 @@ pub fn state(app: &HttpApp) -> Reply {
         out.extend_from_slice(format!(",\"{root:016x}\"]").as_bytes());
     }
     out.extend_from_slice(b"]");
-    for (name, metric) in [
+    let members = [
         ("connections", "rollcall_connections"),
         ("services", "rollcall_services"),
         ("instances", "rollcall_instances"),
-    ] {
-        out.push(b',');
-        json::string(&mut out, name);
-        out.push(b':');
-        json::unsigned(&mut out, metrics.get(metric).unwrap_or_default());
-    }
+    ];
+    metrics::write_members(&mut out, &metrics, &members);
     out.push(b'}');
     Reply::json(out)
 }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! dialer                                acceptor
-//!   hello                      ->         check_hello: same cluster, mapper and a common format version
+//!   hello                      ->         LinkHello::check: same cluster, mapper and a common format version
 //!                              <-         challenge: random bytes, the acceptor's address
 //!   prove: random bytes, MAC   ->         check_proof
 //!   check_verdict              <-         verdict: welcome or refusal, session token, MAC
@@ -16,7 +16,7 @@
 
 use hmac::{Hmac, KeyInit, Mac};
 use rollcall_distro::codec::{self, Challenge, CodecError, Proof, Sealed, Verdict};
-use rollcall_distro::message::{LinkHello, LinkRefusal, Welcome};
+use rollcall_distro::message::{LinkRefusal, Welcome};
 use sha2::Sha256;
 
 /// Random bytes that are used once.
@@ -98,29 +98,6 @@ impl Transcript<'_> {
             self.hello,
         ]
     }
-}
-
-/// Acceptor: compares a hello with what this member would say. Who is a member is not decided here.
-pub(crate) fn check_hello(ours: &LinkHello, theirs: &LinkHello) -> Result<(), LinkRefusal> {
-    if ours.cluster != theirs.cluster {
-        return Err(LinkRefusal::Cluster {
-            theirs: theirs.cluster.clone(),
-            ours: ours.cluster.clone(),
-        });
-    }
-    if ours.mapper != theirs.mapper {
-        return Err(LinkRefusal::Mapper {
-            theirs: theirs.mapper.clone(),
-            ours: ours.mapper.clone(),
-        });
-    }
-    if theirs.formats.1 < ours.formats.0 || ours.formats.1 < theirs.formats.0 {
-        return Err(LinkRefusal::Format {
-            theirs: theirs.formats,
-            ours: ours.formats,
-        });
-    }
-    Ok(())
 }
 
 /// Dialer: checks that the member it meant has answered.
@@ -212,6 +189,8 @@ pub(crate) fn check_answer(secret: &Secret, nonce: &Nonce, sealed: &Sealed) -> b
 #[cfg(test)]
 mod tests {
     use rollcall_distro::message::Resume;
+
+    use rollcall_distro::message::LinkHello;
 
     use super::*;
 
@@ -376,40 +355,6 @@ mod tests {
             check_verdict(&secret, &transcript, &body),
             Err(HandshakeError::Unproven)
         );
-    }
-
-    #[test]
-    fn another_cluster_mapper_or_format_is_refused_with_both_values() {
-        let ours = hello("a");
-        assert_eq!(check_hello(&ours, &hello("a")), Ok(()));
-        let refusal = LinkRefusal::Cluster {
-            theirs: "b".into(),
-            ours: "a".into(),
-        };
-        assert_eq!(check_hello(&ours, &hello("b")), Err(refusal));
-        let mapper = LinkHello {
-            mapper: "rendezvous".into(),
-            ..hello("a")
-        };
-        let refusal = LinkRefusal::Mapper {
-            theirs: "rendezvous".into(),
-            ours: "modulo".into(),
-        };
-        assert_eq!(check_hello(&ours, &mapper), Err(refusal));
-        let newer = LinkHello {
-            formats: (2, 4),
-            ..hello("a")
-        };
-        let refusal = LinkRefusal::Format {
-            theirs: (2, 4),
-            ours: (1, 1),
-        };
-        assert_eq!(check_hello(&ours, &newer), Err(refusal));
-        let wider = LinkHello {
-            formats: (0, 4),
-            ..hello("a")
-        };
-        assert_eq!(check_hello(&ours, &wider), Ok(()));
     }
 
     #[test]

@@ -152,7 +152,7 @@ async fn shake_hands(
     let bytes = next(frames).await?;
     let hello: LinkHello = codec::decode(&bytes)?;
     let ours = shared.node.link_hello();
-    let refusal = match handshake::check_hello(&ours, &hello) {
+    let refusal = match ours.check(&hello) {
         Err(refusal) => refusal,
         Ok(()) => {
             let nonce = random::bytes().map_err(|error| Status::internal(error.to_string()))?;

@@ -3,7 +3,7 @@
 use crate::http::params::Params;
 use crate::http::reply::Reply;
 use crate::http::router::HttpApp;
-use crate::json;
+use crate::metrics;
 
 /// GET: `UP`, since a node that is not ready does not come this far; with `onlyStatus=false` counts as well.
 pub fn metrics(app: &HttpApp, params: &Params) -> Reply {
@@ -15,18 +15,14 @@ pub fn metrics(app: &HttpApp, params: &Params) -> Reply {
     }
     let metrics = app.exec().node().metrics();
     let mut out = b"{\"status\":\"UP\"".to_vec();
-    for (name, metric) in [
+    let members = [
         ("serviceCount", "rollcall_services"),
         ("instanceCount", "rollcall_instances"),
         ("subscribeCount", "rollcall_subscriptions"),
         ("clientCount", "rollcall_clients"),
         ("connectionBasedClientCount", "rollcall_connections"),
-    ] {
-        out.push(b',');
-        json::string(&mut out, name);
-        out.push(b':');
-        json::unsigned(&mut out, metrics.get(metric).unwrap_or_default());
-    }
+    ];
+    metrics::write_members(&mut out, &metrics, &members);
     out.push(b'}');
     Reply::json(out)
 }
