@@ -327,11 +327,11 @@ impl Engine {
             next = next.min(end);
         }
         self.step_gate(now, effects);
-        self.signal_writes(effects);
         next
     }
 
-    /// After registry writes of this member: wakes the links.
+    /// Wakes the links if this member has written. The node calls it once, at the end of each of its calls, when no
+    /// link is locked.
     pub fn signal_writes(&self, effects: &mut Effects) {
         if self.log.take_dirty() {
             for peer in self.peers.values() {

@@ -202,7 +202,6 @@ impl Engine {
             effects.push(Effect::RepliesReady(peer.id));
         }
         drop(inbound);
-        self.signal_writes(effects);
         self.step_gate(now, effects);
         Ok(())
     }

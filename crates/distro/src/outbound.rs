@@ -371,7 +371,6 @@ impl Engine {
             Reply::Offer { rows } => {
                 drop(outbound);
                 self.take_offer(peer, rows, now, effects);
-                self.signal_writes(effects);
             }
             want => {
                 if outbound.wants.len() >= MAX_WANTS {

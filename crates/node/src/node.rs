@@ -153,7 +153,6 @@ impl Node {
         self.counters
             .beat_rows_expired
             .fetch_add(n_removed as u64, Ordering::Relaxed);
-        self.engine.signal_writes(effects);
     }
 
     fn clean(&self, now: Now, effects: &mut Effects) {
@@ -179,7 +178,6 @@ impl Node {
             due.max(now.mono.0.saturating_sub(CLEAN_ROUND.0)),
             Ordering::Relaxed,
         );
-        self.engine.signal_writes(effects);
     }
 
     /// Begins to leave: not ready any more, owner of nothing, and every member is told at once.
