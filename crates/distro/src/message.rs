@@ -415,6 +415,8 @@ pub struct Forward {
     pub view: u64,
     /// How often this write has been passed on, this time included.
     pub hops: u8,
+    /// Hybrid time at which a member took the write from its client: what it meets that is newer stays.
+    pub time: u64,
     /// The write.
     pub write: WireWrite,
 }
@@ -501,6 +503,8 @@ pub enum WireError {
     NotReady,
     /// The member has more to do than it can hold.
     OverLimit,
+    /// The row has a version of this hybrid time, newer than the write: who still waits sends it anew.
+    Outdated(u64),
 }
 
 #[cfg(test)]

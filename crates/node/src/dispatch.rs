@@ -5,7 +5,7 @@
 
 use rollcall_core::registry::beats::Heard;
 use rollcall_core::registry::change::Override;
-use rollcall_core::registry::versioned::NoSuchRow;
+use rollcall_core::registry::versioned::Unwritten;
 use rollcall_core::{Instance, MemberId, Millis, Now, ServiceKey};
 use rollcall_distro::Effects;
 use rollcall_distro::message::{Forward, ForwardReply, WireDone, WireError, WireWrite};
@@ -14,11 +14,14 @@ use crate::action::{Accepted, Action, Actions, ForwardId, Ticket};
 use crate::error::NodeError;
 use crate::metrics::Counters;
 use crate::node::Node;
-use crate::pending::{Answer, Forwarded};
+use crate::pending::{Answer, Forwarded, Way};
 use crate::request::{HttpWrite, RowTarget, WriteDone};
 
 /// How often a write may be passed on before whoever has it applies it.
 const MAX_HOPS: u8 = 2;
+/// How often a member may know a newer version of a row before the next in rank is asked. Needs two clients that write
+/// one row at the same moment, through members whose clocks differ.
+const MAX_OUTDATED: u8 = 3;
 /// Longest wait of a forwarder for the change to be visible here.
 const VISIBLE_WAIT: Millis = Millis(500);
 
@@ -33,15 +36,20 @@ impl Node {
         {
             return answer(ticket, Ok(WriteDone::BeatKnown { interval }), None, actions);
         }
-        self.route(ticket, write, Vec::new(), 0, now, actions);
+        self.route(ticket, write, Vec::new(), Way::default(), now, actions);
     }
 
-    /// Takes a write that another member forwarded. After standing still it refuses: who sent it has given up waiting
-    /// long ago and had it applied elsewhere, and later writes may have followed.
+    /// Takes a write that another member forwarded. It may come late or twice: what was written after it was taken from
+    /// its client stays.
     pub fn forwarded(&self, ticket: Ticket, forward: Forward, now: Now, actions: &mut Actions) {
         Counters::add(&self.counters.forwards_received);
         let write = from_wire(forward.write);
-        self.route(ticket, write, Vec::new(), forward.hops, now, actions);
+        let way = Way {
+            hops: forward.hops,
+            taken: Some(forward.time),
+            n_outdated: 0,
+        };
+        self.route(ticket, write, Vec::new(), way, now, actions);
     }
 
     /// The reply to a forward.
@@ -49,11 +57,19 @@ impl Node {
         if matches!(reply.result, Err(WireError::NotReady | WireError::OverLimit)) {
             return self.forward_failed(id, now, actions);
         }
-        let Some(forwarded) = self.pending.take_forward(id) else {
+        let Some(mut forwarded) = self.pending.take_forward(id) else {
             return;
         };
         let result = match reply.result {
             Ok(done) => Ok(from_wire_done(done)),
+            Err(WireError::Outdated(newest)) if forwarded.way.taken.is_none() => {
+                self.registry.clock().observe(newest);
+                forwarded.way.n_outdated += 1;
+                if forwarded.way.n_outdated < MAX_OUTDATED {
+                    forwarded.tried.retain(|id| *id != forwarded.to);
+                }
+                return self.route_again(forwarded, now, actions);
+            }
             Err(error) => Err(from_wire_error(error)),
         };
         let ticket = forwarded.ticket;
@@ -90,14 +106,19 @@ impl Node {
         };
         Counters::add(&self.counters.forwards_failed);
         self.engine.suspect(forwarded.to);
+        self.route_again(forwarded, now, actions);
+    }
+
+    fn route_again(&self, forwarded: Forwarded, now: Now, actions: &mut Actions) {
         let Forwarded {
             ticket,
             write,
             tried,
-            hops,
+            mut way,
             ..
         } = forwarded;
-        self.route(ticket, write, tried, hops - 1, now, actions);
+        way.hops -= 1;
+        self.route(ticket, write, tried, way, now, actions);
     }
 
     fn route(
@@ -105,7 +126,7 @@ impl Node {
         ticket: Ticket,
         write: HttpWrite,
         mut tried: Vec<MemberId>,
-        hops: u8,
+        mut way: Way,
         now: Now,
         actions: &mut Actions,
     ) {
@@ -117,9 +138,9 @@ impl Node {
         let me = self.engine.me();
         let is_candidate = |id: &MemberId| *id == me || (!tried.contains(id) && self.engine.is_trusted(*id));
         let to = view.ranked(write.service()).find(is_candidate);
-        let to = to.filter(|id| *id != me && hops < MAX_HOPS);
+        let to = to.filter(|id| *id != me && way.hops < MAX_HOPS);
         let Some(to) = to else {
-            return self.apply(ticket, write, now, actions);
+            return self.apply(ticket, write, way.taken, now, actions);
         };
         if self.pending.is_full() {
             Counters::add(&self.counters.writes_over_limit);
@@ -131,10 +152,11 @@ impl Node {
             );
         }
         tried.push(to);
-        let hops = hops + 1;
+        way.hops += 1;
         let forward = Forward {
             view: view.number(),
-            hops,
+            hops: way.hops,
+            time: way.taken.unwrap_or_else(|| self.registry.clock().tick(now.wall)),
             write: to_wire(&write),
         };
         let id = self.pending.add_forward(Forwarded {
@@ -142,17 +164,28 @@ impl Node {
             write,
             to,
             tried,
-            hops,
+            way,
         });
         Counters::add(&self.counters.forwards_sent);
         actions.push(Action::Forward { id, to, forward });
     }
 
     /// Applies a write here and answers when a second member has it, or after a short while.
-    fn apply(&self, ticket: Ticket, write: HttpWrite, now: Now, actions: &mut Actions) {
+    fn apply(
+        &self,
+        ticket: Ticket,
+        write: HttpWrite,
+        taken: Option<u64>,
+        now: Now,
+        actions: &mut Actions,
+    ) {
         let mut effects = Effects::default();
         let before = self.engine.log().head();
-        let (result, is_registration) = self.apply_write(write, now, &mut effects);
+        let is_registration = matches!(
+            write,
+            HttpWrite::Register { .. } | HttpWrite::Beat { full: Some(_), .. }
+        );
+        let result = self.apply_write(write, taken, now, &mut effects);
         let seq = self.engine.log().head();
         self.settle(effects, now, actions);
         let accepted = Some(Accepted {
@@ -181,21 +214,24 @@ impl Node {
     fn apply_write(
         &self,
         write: HttpWrite,
+        taken: Option<u64>,
         now: Now,
         effects: &mut Effects,
-    ) -> (Result<WriteDone, NodeError>, bool) {
-        let log = self.engine.log();
+    ) -> Result<WriteDone, NodeError> {
+        let (registry, log) = (&self.registry, self.engine.log());
         let changes = &mut effects.changes;
         match write {
             HttpWrite::Register { service, instance } => {
-                self.registry
-                    .register_beat_row(&service, instance, now, log, changes);
-                (Ok(WriteDone::Ok), true)
+                registry
+                    .register_beat_row(&service, instance, taken, now, log, changes)
+                    .map_err(|why| unwritten(why, &service))?;
+                Ok(WriteDone::Ok)
             }
             HttpWrite::Deregister { service, target } => {
-                self.registry
-                    .deregister_beat_row(&service, target.address(), now, log, changes);
-                (Ok(WriteDone::Ok), false)
+                registry
+                    .deregister_beat_row(&service, target.address(), taken, now, log, changes)
+                    .map_err(|why| unwritten(why, &service))?;
+                Ok(WriteDone::Ok)
             }
             HttpWrite::Update {
                 service,
@@ -209,44 +245,30 @@ impl Node {
                     enabled,
                     metadata,
                 };
-                let set = self
-                    .registry
-                    .set_override(&service, target.address(), value, now, log, changes);
-                let result = match set {
-                    Ok(()) => Ok(WriteDone::Ok),
-                    Err(NoSuchRow::Service) => Err(NodeError::service_not_found(&service)),
-                    Err(NoSuchRow::Row) => Err(NodeError::InstanceNotFound),
-                };
-                (result, false)
+                registry
+                    .set_override(&service, target.address(), value, taken, now, log, changes)
+                    .map_err(|why| unwritten(why, &service))?;
+                Ok(WriteDone::Ok)
             }
             HttpWrite::Beat {
                 service,
                 target,
                 full,
             } => {
-                let known = self
-                    .registry
-                    .beat(&service, target.address(), Heard::Direct, now, log, changes);
-                match (known, full) {
-                    (Some(row), _) => (
-                        Ok(WriteDone::BeatKnown {
-                            interval: self.interval(&row),
-                        }),
-                        false,
-                    ),
-                    (None, Some(instance)) => {
-                        let interval = self.interval(&instance);
-                        self.registry
-                            .register_beat_row(&service, instance, now, log, changes);
-                        (Ok(WriteDone::BeatKnown { interval }), true)
-                    }
-                    (None, None) => (
-                        Ok(WriteDone::BeatUnknown {
-                            interval: self.config.beat_interval,
-                        }),
-                        false,
-                    ),
+                let known = registry.beat(&service, target.address(), Heard::Direct, now, log, changes);
+                if let Some(row) = known {
+                    let interval = self.interval(&row);
+                    return Ok(WriteDone::BeatKnown { interval });
                 }
+                let Some(instance) = full else {
+                    let interval = self.config.beat_interval;
+                    return Ok(WriteDone::BeatUnknown { interval });
+                };
+                let interval = self.interval(&instance);
+                registry
+                    .register_beat_row(&service, instance, taken, now, log, changes)
+                    .map_err(|why| unwritten(why, &service))?;
+                Ok(WriteDone::BeatKnown { interval })
             }
         }
     }
@@ -308,6 +330,14 @@ impl Node {
             },
             accepted: accepted.map(|a| (a.origin.0, a.epoch, a.seq)),
         }
+    }
+}
+
+fn unwritten(why: Unwritten, service: &ServiceKey) -> NodeError {
+    match why {
+        Unwritten::NoService => NodeError::service_not_found(service),
+        Unwritten::NoRow => NodeError::InstanceNotFound,
+        Unwritten::Outdated { newest } => NodeError::Outdated { newest },
     }
 }
 
@@ -448,6 +478,7 @@ fn to_wire_error(error: &NodeError) -> WireError {
         }
         NodeError::InstanceNotFound => WireError::InstanceNotFound,
         NodeError::OverLimit(_) => WireError::OverLimit,
+        NodeError::Outdated { newest } => WireError::Outdated(*newest),
         _ => WireError::NotReady,
     }
 }
@@ -459,5 +490,6 @@ fn from_wire_error(error: WireError) -> NodeError {
         WireError::InstanceNotFound => NodeError::InstanceNotFound,
         WireError::OverLimit => NodeError::OverLimit("the owner"),
         WireError::NotReady => NodeError::NotReady,
+        WireError::Outdated(newest) => NodeError::Outdated { newest },
     }
 }

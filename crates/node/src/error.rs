@@ -50,6 +50,13 @@ pub enum NodeError {
     /// A bounded queue is full.
     #[error("the node has more to do than it can hold: {0}")]
     OverLimit(&'static str),
+    /// The row was written after this write was taken from its client. Seen between members only: the member that
+    /// holds the client sends the write anew.
+    #[error("the row has a newer version")]
+    Outdated {
+        /// Hybrid time of that version.
+        newest: u64,
+    },
     /// Data of this kind needs the consensus store.
     #[error("persistent instances are not available in this version, register with ephemeral=true")]
     PersistentUnavailable,
@@ -71,7 +78,10 @@ impl NodeError {
     pub fn is_retryable(&self) -> bool {
         matches!(
             self,
-            NodeError::NotReady | NodeError::OverLimit(_) | NodeError::UnknownConnection
+            NodeError::NotReady
+                | NodeError::OverLimit(_)
+                | NodeError::Outdated { .. }
+                | NodeError::UnknownConnection
         )
     }
 }

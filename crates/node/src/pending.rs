@@ -28,8 +28,18 @@ pub(crate) struct Forwarded {
     pub(crate) write: HttpWrite,
     pub(crate) to: MemberId,
     pub(crate) tried: Vec<MemberId>,
-    /// How often the write has been passed on, this time included.
+    pub(crate) way: Way,
+}
+
+/// How a write came to this node and how often it was sent on from here.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Way {
+    /// How often the write has been passed on.
     pub(crate) hops: u8,
+    /// Hybrid time at which another member took it from its client; `None`: the client is this node's.
+    pub(crate) taken: Option<u64>,
+    /// How often a member knew a newer version of the row.
+    pub(crate) n_outdated: u8,
 }
 
 #[derive(Debug, Default)]

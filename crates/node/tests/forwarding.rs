@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use rollcall_core::{Instance, MemberId, Millis, Now, ServiceKey};
-use rollcall_distro::message::{Forward, Probe, WireError};
+use rollcall_distro::message::{Forward, Probe, WireError, WireWrite};
 use rollcall_node::{
     Action, Actions, ForwardId, HttpWrite, Node, NodeConfig, NodeError, ProbeResult, Ticket, WriteDone,
 };
@@ -151,6 +151,57 @@ fn an_owner_that_is_not_ready_counts_as_unreachable_but_its_refusals_count() {
     assert_eq!(reply.result, Err(WireError::InstanceNotFound));
     node.forward_replied(id, reply, clock(5), &mut actions);
     assert_eq!(answer_in(&actions), Some(Err(NodeError::InstanceNotFound)));
+}
+
+#[test]
+fn a_write_that_meets_a_newer_version_is_sent_anew_with_a_newer_time() {
+    let node = node_among_three();
+    let service = service_owned_by(&node, ADDRESSES[1]);
+    let mut actions = Actions::default();
+    node.write(Ticket(1), register(&service), clock(2), &mut actions);
+    let (mut id, _, first) = forward_in(&actions).unwrap();
+    // The owner's clock runs ahead of this node's.
+    let newest = first.time + (60_000 << 16);
+    let mut last = first.time;
+    for attempt in 0..3 {
+        let mut actions = Actions::default();
+        let reply = Node::forward_reply(Err(NodeError::Outdated { newest: newest + attempt }), None);
+        assert_eq!(reply.result, Err(WireError::Outdated(newest + attempt)));
+        node.forward_replied(id, reply, clock(3), &mut actions);
+        assert_eq!(answer_in(&actions), None, "the client hears nothing of it");
+        let (next, to, forward) = forward_in(&actions).unwrap();
+        let expected = if attempt < 2 { ADDRESSES[1] } else { ADDRESSES[2] };
+        assert_eq!(to, MemberId::of(expected), "attempt {attempt}");
+        assert!(forward.time > newest + attempt && forward.time > last);
+        (id, last) = (next, forward.time);
+    }
+}
+
+#[test]
+fn a_forward_that_comes_after_a_newer_write_is_refused_to_its_sender() {
+    let node = node_among_three();
+    let service = service_owned_by(&node, ADDRESSES[0]);
+    let forward = |time, weight| Forward {
+        view: 1,
+        hops: 1,
+        time,
+        write: WireWrite::Register {
+            service: (&service).into(),
+            instance: (&Instance {
+                weight,
+                ..Instance::at("10.1.0.1", 80)
+            })
+                .into(),
+        },
+    };
+    let newer = clock(10).wall.0 << 16;
+    node.forwarded(Ticket(1), forward(newer, 2.0), clock(10), &mut Actions::default());
+    let mut actions = Actions::default();
+    node.forwarded(Ticket(2), forward(newer - 1, 1.0), clock(11), &mut actions);
+    let refusal = Err(NodeError::Outdated { newest: newer });
+    assert_eq!(answer_in(&actions), Some(refusal));
+    let view = node.registry().service(&service).unwrap().view();
+    assert_eq!(view.instances().map(|i| i.weight).collect::<Vec<_>>(), [2.0]);
 }
 
 #[test]

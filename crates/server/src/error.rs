@@ -135,7 +135,9 @@ impl From<&NodeError> for HttpFailure {
                 text: "server is STARTINGnow, please try again later!".into(), // Recorded without the blank.
                 form: HttpForm::Bare,
             },
-            NodeError::OverLimit(_) => Self::text(StatusCode::SERVICE_UNAVAILABLE, text),
+            NodeError::OverLimit(_) | NodeError::Outdated { .. } => {
+                Self::text(StatusCode::SERVICE_UNAVAILABLE, text)
+            }
             NodeError::PersistentUnavailable => Self::text(StatusCode::NOT_IMPLEMENTED, text),
             NodeError::UnknownConnection | NodeError::NotNaming(_) => {
                 Self::text(StatusCode::INTERNAL_SERVER_ERROR, text)
@@ -167,7 +169,7 @@ impl From<&NodeError> for GrpcFailure {
             NodeError::ServiceNotFound { .. } => Self::error(400, 400, text),
             NodeError::ClusterEmpty { .. } | NodeError::InstanceNotFound => Self::error(404, 404, text),
             NodeError::NotReady => Self::error(500, 300, "Server is starting,please try later."),
-            NodeError::OverLimit(_) => Self::error(503, 503, text),
+            NodeError::OverLimit(_) | NodeError::Outdated { .. } => Self::error(503, 503, text),
             NodeError::PersistentUnavailable | NodeError::Page(_) => Self::error(500, 500, text),
         }
     }

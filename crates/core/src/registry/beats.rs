@@ -66,7 +66,7 @@ impl Registry {
                     healthy: true,
                     ..(*own.instance).clone()
                 });
-                self.write_versioned(edit, &key, VersionedValue::Beat(healthy), now, journal);
+                self.write_newest(edit, &key, VersionedValue::Beat(healthy), now, journal);
             }
             self.hear(edit, hash, heard, now.mono);
             edit.rows.visible(hash, &key)

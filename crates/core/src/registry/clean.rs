@@ -48,7 +48,7 @@ impl Registry {
                 }
                 ended.sort();
                 for key in ended {
-                    self.end_override(edit, &key, now, journal);
+                    self.end_override(edit, &key, None, now, journal);
                 }
             });
             self.clean_empty(&service.key, lives.empty_service, now.mono);

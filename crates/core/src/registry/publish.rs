@@ -97,7 +97,7 @@ impl Registry {
                     .map(|p| p.instance.row_key());
                 self.withdraw_own(edit, client, hash, journal);
                 if let Some(key) = key {
-                    self.end_override(edit, &key, now, journal);
+                    self.end_override(edit, &key, None, now, journal);
                 }
             }
         });

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use proptest::prelude::*;
 
+use super::versioned::Unwritten;
 use super::beats::{Heard, Judge};
 use super::change::{Changes, ClientId, Journal, Override, RowOp, Versioned, VersionedValue};
 use super::clean::Lives;
@@ -99,15 +100,15 @@ impl Fixture {
     }
 
     fn beat_register(&self, instance: &Instance) -> Changes {
+        self.beat_register_taken(instance, None).unwrap()
+    }
+
+    fn beat_register_taken(&self, instance: &Instance, taken: Option<u64>) -> Result<Changes, Unwritten> {
         let mut changes = Changes::new();
-        self.registry.register_beat_row(
-            &service(),
-            instance.clone(),
-            self.now,
-            &self.journal,
-            &mut changes,
-        );
-        changes
+        let (now, journal) = (self.now, &self.journal);
+        self.registry
+            .register_beat_row(&service(), instance.clone(), taken, now, journal, &mut changes)?;
+        Ok(changes)
     }
 
     fn beat(&self, ip: &str, port: u16, cluster: Option<&str>, heard: Heard) -> bool {
@@ -126,10 +127,14 @@ impl Fixture {
     }
 
     fn beat_deregister(&self, ip: &str, port: u16, cluster: Option<&str>) {
-        let changes = &mut Changes::new();
-        let address = RowAddress { ip, port, cluster };
+        self.beat_deregister_taken(RowAddress { ip, port, cluster }, None)
+            .unwrap();
+    }
+
+    fn beat_deregister_taken(&self, address: RowAddress<'_>, taken: Option<u64>) -> Result<bool, Unwritten> {
+        let (now, journal, changes) = (self.now, &self.journal, &mut Changes::new());
         self.registry
-            .deregister_beat_row(&service(), address, self.now, &self.journal, changes);
+            .deregister_beat_row(&service(), address, taken, now, journal, changes)
     }
 
     fn set_override(&self, instance: &Instance, weight: f64) {
@@ -141,7 +146,7 @@ impl Fixture {
         let (key, changes) = (instance.row_key(), &mut Changes::new());
         let (now, journal) = (self.now, &self.journal);
         self.registry
-            .set_override(&service(), (&key).into(), value, now, journal, changes)
+            .set_override(&service(), (&key).into(), value, None, now, journal, changes)
             .unwrap();
     }
 
@@ -303,6 +308,37 @@ fn kf_011_one_of_a_batch_can_be_deregistered() {
     assert_eq!(f.weights(), [1.0, 3.0]);
     f.unpublish(client, &at(99, 0.0));
     assert!(f.rows().is_empty(), "a row it does not hold means all it holds");
+}
+
+#[test]
+fn a_forward_that_comes_late_or_twice_changes_nothing() {
+    let f = Fixture::new(A);
+    let clock = f.registry.clock();
+    let key = at(1, 1.0).row_key();
+    let (first, second) = (clock.tick(f.now.wall), clock.tick(f.now.wall));
+    f.beat_register_taken(&at(1, 2.0), Some(second)).unwrap();
+    let outdated = Err(Unwritten::Outdated { newest: second });
+    assert_eq!(f.beat_register_taken(&at(1, 1.0), Some(first)), outdated);
+    assert_eq!(f.beat_register_taken(&at(1, 2.0), Some(second)), outdated);
+    let outdated = Err(Unwritten::Outdated { newest: second });
+    assert_eq!(f.beat_deregister_taken((&key).into(), Some(first)), outdated);
+    assert_eq!(f.weights(), [2.0]);
+    assert_eq!(f.journal.ops.lock().len(), 1);
+    f.beat_deregister("10.0.0.1", 1, None);
+    assert!(f.beat_register_taken(&at(1, 2.0), Some(second)).is_err());
+    assert!(f.rows().is_empty(), "removed rows do not come back");
+    f.assert_digests_are_true();
+}
+
+#[test]
+fn a_removal_of_an_earlier_registration_does_not_touch_an_equal_later_one() {
+    let f = Fixture::new(A);
+    f.beat_register(&at(1, 1.0));
+    let removal = f.registry.clock().tick(f.now.wall);
+    assert!(f.beat_register(&at(1, 1.0)).is_empty(), "readers see no change");
+    let key = at(1, 1.0).row_key();
+    assert!(f.beat_deregister_taken((&key).into(), Some(removal)).is_err());
+    assert_eq!(f.weights(), [1.0]);
 }
 
 #[test]
@@ -490,6 +526,7 @@ fn carry_out(f: &Fixture, write: Write, next_client: &mut u64, clients: &mut BTr
                     cluster: None,
                 },
                 value,
+                None,
                 now,
                 journal,
                 changes,

@@ -15,56 +15,67 @@ use crate::registry::edit::Edit;
 use crate::registry::row::{Publication, Publisher};
 use crate::registry::service::{OverrideRow, Rows, Tombstone};
 
-/// Removing a row that is not there.
+/// Why a write of a versioned row changes nothing.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-pub enum NoSuchRow {
+pub enum Unwritten {
     /// No such service.
     #[error("service is not known")]
-    Service,
+    NoService,
     /// No such row in the service.
     #[error("row is not known")]
-    Row,
+    NoRow,
+    /// The row was written later than this write was taken from its client.
+    #[error("the row has a newer version")]
+    Outdated {
+        /// Hybrid time of that version.
+        newest: u64,
+    },
 }
 
 impl Registry {
-    /// Registers a row that beats will keep alive; counts as a beat. An identical registration changes nothing.
+    /// Registers a row that beats will keep alive; counts as a beat. An identical registration is a new version that
+    /// readers do not see: a removal that was meant for the former one must not win over it.
+    ///
+    /// `taken` is the hybrid time at which another member took this write from its client, in all writes below; `None`
+    /// when this member takes it now, and then it is the newest.
+    ///
+    /// # Errors
+    /// [`Unwritten::Outdated`].
     pub fn register_beat_row(
         &self,
         service: &ServiceKey,
         instance: Instance,
+        taken: Option<u64>,
         now: Now,
         journal: &dyn Journal,
         changes: &mut Changes,
-    ) {
+    ) -> Result<(), Unwritten> {
         let key = instance.row_key();
         let hash = key.stable_hash(service);
         let instance = self.pooled(instance);
         self.edit(service, now.mono, changes, |edit| {
-            let is_same = edit.rows.find(hash).is_some_and(|row| {
-                let shown = row.shown().map(|p| p.publisher);
-                row.publication(Publisher::Beats)
-                    .is_some_and(|own| own.instance == instance)
-                    && shown == Some(Publisher::Beats)
-            });
-            if !is_same {
-                self.write_versioned(edit, &key, VersionedValue::Beat(instance), now, journal);
-            }
+            self.write_versioned(edit, &key, VersionedValue::Beat(instance), taken, now, journal)?;
             self.hear(edit, hash, Heard::Direct, now.mono);
-        });
+            Ok(())
+        })
     }
 
     /// Removes a beat row at its client's or an operator's wish, and the override beside it: an explicit deregister
     /// ends it. False when there was no such row.
+    ///
+    /// # Errors
+    /// [`Unwritten::Outdated`].
     pub fn deregister_beat_row(
         &self,
         service: &ServiceKey,
         address: RowAddress<'_>,
+        taken: Option<u64>,
         now: Now,
         journal: &dyn Journal,
         changes: &mut Changes,
-    ) -> bool {
+    ) -> Result<bool, Unwritten> {
         let Some(key) = self.target(service, address) else {
-            return false;
+            return Ok(false);
         };
         let hash = key.stable_hash(service);
         self.edit_existing(service, now.mono, changes, |edit| {
@@ -74,39 +85,40 @@ impl Registry {
                 .is_some_and(|r| r.publication(Publisher::Beats).is_some());
             if has_row {
                 let value = VersionedValue::NoBeat { expired: false };
-                self.write_versioned(edit, &key, value, now, journal);
-                self.end_override(edit, &key, now, journal);
+                self.write_versioned(edit, &key, value, taken, now, journal)?;
+                self.end_override(edit, &key, taken, now, journal);
             }
-            has_row
+            Ok(has_row)
         })
-        .unwrap_or(false)
+        .unwrap_or(Ok(false))
     }
 
     /// Sets the override of a row of any publisher; replaces a former one as a whole.
     ///
     /// # Errors
-    /// [`NoSuchRow`] when there is nothing to stand beside.
+    /// [`Unwritten`], also when there is nothing to stand beside.
+    #[expect(clippy::too_many_arguments, reason = "what, when, and where to note it")]
     pub fn set_override(
         &self,
         service: &ServiceKey,
         address: RowAddress<'_>,
         value: Override,
+        taken: Option<u64>,
         now: Now,
         journal: &dyn Journal,
         changes: &mut Changes,
-    ) -> Result<(), NoSuchRow> {
-        self.service(service).ok_or(NoSuchRow::Service)?;
-        let key = self.target(service, address).ok_or(NoSuchRow::Row)?;
+    ) -> Result<(), Unwritten> {
+        self.service(service).ok_or(Unwritten::NoService)?;
+        let key = self.target(service, address).ok_or(Unwritten::NoRow)?;
         let hash = key.stable_hash(service);
         self.edit_existing(service, now.mono, changes, |edit| {
             if edit.rows.find(hash).is_none() {
-                return Err(NoSuchRow::Row);
+                return Err(Unwritten::NoRow);
             }
             let value = VersionedValue::Override(Arc::new(value));
-            self.write_versioned(edit, &key, value, now, journal);
-            Ok(())
+            self.write_versioned(edit, &key, value, taken, now, journal)
         })
-        .unwrap_or(Err(NoSuchRow::Service))
+        .unwrap_or(Err(Unwritten::NoService))
     }
 
     /// The row that a request means: the named cluster's; with none named, the `DEFAULT` row, else the only row with
@@ -154,7 +166,7 @@ impl Registry {
                 return false;
             }
             if let Some((instance, heard_at)) = objection {
-                self.write_versioned(edit, key, VersionedValue::Beat(instance), now, journal);
+                self.write_newest(edit, key, VersionedValue::Beat(instance), now, journal);
                 self.hear(edit, hash, Heard::Direct, heard_at);
             }
             true
@@ -193,8 +205,36 @@ impl Registry {
         (is_condemned && is_alive).then(|| (healthy(), heard_at))
     }
 
-    /// A write of this member: stamped now, put, and taken down in the journal.
-    pub(crate) fn write_versioned(
+    /// A write that this member applies: stamped with the time it was taken, put, and taken down in the journal.
+    ///
+    /// A forward may arrive late or twice, after its sender has given up and had the write, and later ones, applied
+    /// elsewhere; its time tells. Equal times are refused too: two members may take two writes at one time, and a
+    /// sender that still waits comes again with a newer one.
+    fn write_versioned(
+        &self,
+        edit: &mut Edit<'_>,
+        key: &RowKey,
+        value: VersionedValue,
+        taken: Option<u64>,
+        now: Now,
+        journal: &dyn Journal,
+    ) -> Result<(), Unwritten> {
+        let Some(time) = taken else {
+            self.write_newest(edit, key, value, now, journal);
+            return Ok(());
+        };
+        self.clock.observe(time);
+        let newest = newest_stamp(&edit.rows, value.kind(), key, key.stable_hash(&edit.service.key));
+        if let Some(newest) = newest.filter(|s| s.time >= time) {
+            return Err(Unwritten::Outdated { newest: newest.time });
+        }
+        let stamp = Stamp { time, member: self.me };
+        self.put_versioned(edit, key, Versioned { stamp, value }, now.mono, Some(journal));
+        Ok(())
+    }
+
+    /// A write that this member makes now: newer than every version it knows.
+    pub(crate) fn write_newest(
         &self,
         edit: &mut Edit<'_>,
         key: &RowKey,
@@ -219,8 +259,7 @@ impl Registry {
         let hash = key.stable_hash(&edit.service.key);
         let kind = value.kind();
         let live = live_stamp(&edit.rows, kind, key, hash);
-        let dead = edit.rows.tombstones.get(&(kind, key.clone())).map(|t| t.stamp);
-        if live.max(dead) >= Some(stamp) {
+        if newest_stamp(&edit.rows, kind, key, hash) >= Some(stamp) {
             return false;
         }
         let op = journal.map(|_| RowOp::Versioned {
@@ -313,11 +352,26 @@ impl Registry {
         }
     }
 
-    pub(crate) fn end_override(&self, edit: &mut Edit<'_>, key: &RowKey, now: Now, journal: &dyn Journal) {
+    /// Ends the override of a row, unless it was set after `taken`.
+    pub(crate) fn end_override(
+        &self,
+        edit: &mut Edit<'_>,
+        key: &RowKey,
+        taken: Option<u64>,
+        now: Now,
+        journal: &dyn Journal,
+    ) {
         if edit.rows.overrides.contains_key(key) {
-            self.write_versioned(edit, key, VersionedValue::NoOverride, now, journal);
+            // A newer override belongs to a later registration.
+            let _ = self.write_versioned(edit, key, VersionedValue::NoOverride, taken, now, journal);
         }
     }
+}
+
+/// The newest stamp of a kind of a row, of its live value or its tombstone.
+fn newest_stamp(rows: &Rows, kind: VersionedKind, key: &RowKey, hash: u64) -> Option<Stamp> {
+    let dead = rows.tombstones.get(&(kind, key.clone())).map(|t| t.stamp);
+    live_stamp(rows, kind, key, hash).max(dead)
 }
 
 /// The stamp of the live value of a kind, if there is one.

@@ -11,7 +11,7 @@ use super::world::World;
 const REPLICATION: u64 = 3_000;
 /// A withdrawn row is gone after the longest grace plus detection; a silent one after its time-out, which a change of
 /// owner lets begin anew.
-const GONE_AFTER: u64 = 130_000;
+const GONE_AFTER: u64 = 90_000;
 
 fn broken(invariant: &'static str, what: String) -> Result<(), Broken> {
     Err(Broken { invariant, what })

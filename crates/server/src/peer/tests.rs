@@ -409,6 +409,7 @@ async fn a_forward_without_a_link_fails_at_once() {
     let forward = Forward {
         view: 0,
         hops: 1,
+        time: 1,
         write: rollcall_distro::message::WireWrite::Deregister {
             service: rollcall_distro::message::WireService {
                 namespace: "public".into(),
