@@ -16,16 +16,18 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::{Mutex, RwLock};
 use rollcall_core::ownership::Mapper;
+use rollcall_core::registry::change::ClientId;
 use rollcall_core::{MemberId, Millis, Now, Registry, Stamp};
 use smol_str::SmolStr;
 
 use crate::effect::{Effect, Effects, Report};
 use crate::faults::{Fault, Faults};
 use crate::gate::{self, Contact, PeerProgress, Verdict};
+use crate::graces::{Graces, Over};
 use crate::inbound::Inbound;
 use crate::log::Log;
 use crate::members::{Death, Member, MemberTable, OwnershipView, ProbeResult};
-use crate::message::{LinkHello, LinkRefusal, Probe, check_names};
+use crate::message::{Followed, LinkHello, LinkRefusal, Probe, check_names};
 use crate::outbound::Outbound;
 
 /// A tick that comes this late means that this process stood still: what it has not heard meanwhile says nothing.
@@ -59,6 +61,8 @@ pub struct DistroConfig {
     pub orphan_gone: Millis,
     /// Grace of an unreachable member's rows.
     pub orphan_unreachable: Millis,
+    /// How much longer rows stay whose client returns slowly.
+    pub orphan_slow_extra: Millis,
     /// Planted faults.
     pub faults: Faults,
 }
@@ -98,6 +102,8 @@ pub(crate) struct Peer {
     pub(crate) id: MemberId,
     pub(crate) outbound: Mutex<Outbound>,
     pub(crate) inbound: Mutex<Inbound>,
+    /// How far this member's log is followed here. The innermost of all locks.
+    pub(crate) followed: Mutex<Followed>,
 }
 
 /// One member's side of the replication.
@@ -113,15 +119,14 @@ pub struct Engine {
     members: Mutex<MemberTable>,
     view: RwLock<Arc<OwnershipView>>,
     is_ready: AtomicBool,
-    /// Hybrid time at which this process became ready: what it wrote itself is newer.
-    ready_time: AtomicU64,
+    /// Hybrid time at which this process became ready for the first time, 0 before: what it wrote itself is newer.
+    first_ready: AtomicU64,
     is_leaving: AtomicBool,
     start: Mutex<Start>,
     next_link: AtomicU64,
     clockwork: Mutex<Clockwork>,
     last_tick: AtomicU64,
-    /// By member: when the grace of its orphans ends.
-    graces: Mutex<BTreeMap<MemberId, Millis>>,
+    pub(crate) graces: Graces,
 }
 
 /// Progress of the start.
@@ -133,6 +138,8 @@ pub(crate) struct Start {
     /// First bucket of the "all" load that is missing.
     pub(crate) all_bucket: u16,
     pub(crate) all_loaded: bool,
+    /// How far the logs of all members have to be followed, to hold what the "all" load left out.
+    pub(crate) must_follow: Vec<Followed>,
 }
 
 #[derive(Debug)]
@@ -152,6 +159,7 @@ impl Engine {
                     id,
                     outbound: Mutex::default(),
                     inbound: Mutex::default(),
+                    followed: Mutex::default(),
                 },
             )
         };
@@ -186,16 +194,17 @@ impl Engine {
             members: Mutex::new(members),
             view: RwLock::new(Arc::new(view)),
             is_ready: AtomicBool::new(is_ready),
-            ready_time: AtomicU64::new(0),
+            first_ready: AtomicU64::new(0),
             is_leaving: AtomicBool::new(false),
             start: Mutex::new(Start {
                 began: now.mono,
                 all_from: None,
                 all_bucket: 0,
                 all_loaded: false,
+                must_follow: Vec::new(),
             }),
             next_link: AtomicU64::new(1),
-            graces: Mutex::default(),
+            graces: Graces::new(config.orphan_slow_extra),
             last_tick: AtomicU64::new(now.mono.0),
             clockwork: Mutex::new(Clockwork { next_probe: now.mono }),
             registry,
@@ -231,7 +240,17 @@ impl Engine {
     /// True when this process wrote the row that bears this stamp, and not an earlier process of the same member.
     pub(crate) fn wrote(&self, stamp: Stamp) -> bool {
         let is_past_gate = self.is_ready.load(Ordering::Relaxed);
-        stamp.member == self.me && is_past_gate && stamp.time > self.ready_time.load(Ordering::Relaxed)
+        stamp.member == self.me && is_past_gate && self.is_since_first_ready(stamp.time)
+    }
+
+    /// True when this process holds or held the connection, and not an earlier process of the same member.
+    pub(crate) fn has_opened(&self, client: ClientId) -> bool {
+        client.origin == self.me && self.is_since_first_ready(client.plain_number())
+    }
+
+    fn is_since_first_ready(&self, time: u64) -> bool {
+        let first = self.first_ready.load(Ordering::Relaxed);
+        first > 0 && time > first
     }
 
     /// The same at this very moment: also false when this process has just stood still and does not know it yet.
@@ -481,49 +500,21 @@ impl Engine {
         if self.registry.mark_orphans(id, now, &mut effects.changes) == 0 {
             return;
         }
-        self.grant_grace(id, now.mono + grace);
+        self.graces.grant(id, now.mono + grace);
         if let Some(peer) = self.peers.get(&id) {
             peer.inbound.lock().orphans_are_former = false;
         }
-    }
-
-    /// The orphans of a member stay until then. Orphans of an earlier process of it stay as long.
-    pub(crate) fn grant_grace(&self, id: MemberId, until: Millis) {
-        let mut graces = self.graces.lock();
-        let end = graces.entry(id).or_insert(until);
-        *end = until.max(*end);
-    }
-
-    /// Ends the grace of a member that turned out to be alive. False when there was none.
-    pub(crate) fn end_grace_of(&self, id: MemberId) -> bool {
-        self.graces.lock().remove(&id).is_some()
-    }
-
-    pub(crate) fn grace_left(&self, id: MemberId, now: Millis) -> Millis {
-        self.graces
-            .lock()
-            .get(&id)
-            .map_or(Millis(0), |until| until.since(now))
     }
 
     fn end_graces(&self, now: Now, effects: &mut Effects) -> Option<Millis> {
         if self.config.faults.has(Fault::OrphansForEver) {
             return None;
         }
-        let over: Vec<MemberId> = {
-            let mut graces = self.graces.lock();
-            let over = graces
-                .iter()
-                .filter(|(_, until)| **until <= now.mono)
-                .map(|(id, _)| *id)
-                .collect();
-            graces.retain(|_, until| *until > now.mono);
-            over
-        };
-        for id in over {
-            let n_dropped = self.registry.drop_orphans(id, now, &mut effects.changes);
+        for Over { member, with_slow } in self.graces.take_over(now.mono) {
+            let changes = &mut effects.changes;
+            let n_dropped = self.registry.drop_orphans(member, with_slow, now, changes);
             if n_dropped > 0
-                && let Some(peer) = self.peers.get(&id)
+                && let Some(peer) = self.peers.get(&member)
             {
                 let mut inbound = peer.inbound.lock();
                 inbound.is_incomplete |= !inbound.orphans_are_former;
@@ -532,7 +523,7 @@ impl Engine {
                 .orphans_dropped
                 .fetch_add(n_dropped as u64, Ordering::Relaxed);
         }
-        self.graces.lock().values().min().copied()
+        self.graces.next_due()
     }
 
     // === the gate ===
@@ -565,11 +556,21 @@ impl Engine {
             (None, Some(_)) => Contact::Loading,
         };
         let has_agreed = peer.outbound.lock().is_up();
-        let is_loaded = has_agreed && peer.inbound.lock().is_current();
+        let is_loaded = has_agreed && peer.inbound.lock().is_current() && self.has_followed(peer);
         Some(PeerProgress {
             id: member.id,
             contact,
             is_loaded,
+        })
+    }
+
+    /// True when the log of a member's process is followed as far as the source of the "all" load had followed it.
+    fn has_followed(&self, peer: &Peer) -> bool {
+        let here = *peer.followed.lock();
+        self.with_start(|start| {
+            let is_same = |f: &&Followed| f.member == here.member && f.boot == here.boot;
+            let needed = start.must_follow.iter().find(is_same);
+            needed.is_none_or(|needed| needed.seq <= here.seq)
         })
     }
 
@@ -597,8 +598,11 @@ impl Engine {
     }
 
     fn open_gate(&self, complete: bool, now: Now, effects: &mut Effects) {
-        self.ready_time
-            .store(self.registry.clock().tick(now.wall), Ordering::Relaxed);
+        let time = self.registry.clock().tick(now.wall);
+        // Only the first time counts: what came before it may be an earlier process's.
+        let _ = self
+            .first_ready
+            .compare_exchange(0, time, Ordering::Relaxed, Ordering::Relaxed);
         self.is_ready.store(true, Ordering::Relaxed);
         if !complete {
             self.counters.gate_limit_reached.store(1, Ordering::Relaxed);

@@ -13,7 +13,7 @@ use crate::convert::row_op;
 use crate::effect::{Effect, Effects};
 use crate::engine::{Engine, LinkId, Peer};
 use crate::faults::Fault;
-use crate::message::{Fixed64, Frame, LinkHello, LinkRefusal, Op, Reply, Resume, Welcome};
+use crate::message::{Fixed64, Followed, Frame, LinkHello, LinkRefusal, Op, Reply, Resume, Welcome};
 use crate::outbound::LinkError;
 
 /// Replies that may wait on one link.
@@ -90,13 +90,13 @@ impl Engine {
                 return Err(LinkRefusal::EpochUsed { at_least: epoch + 1 });
             }
             if self.registry.mark_orphans(peer.id, now, &mut effects.changes) > 0 {
-                self.grant_grace(peer.id, now.mono + self.config.orphan_gone);
+                self.graces.grant(peer.id, now.mono + self.config.orphan_gone);
             }
             *inbound = Inbound {
                 orphans_are_former: true,
                 ..Inbound::default()
             };
-        } else if is_same_process && !inbound.orphans_are_former && self.end_grace_of(peer.id) {
+        } else if is_same_process && !inbound.orphans_are_former && self.graces.end(peer.id) {
             self.registry.unmark_orphans(peer.id, now, &mut effects.changes);
         }
         let has_nothing = !inbound.is_loaded && inbound.loading.is_none();
@@ -206,6 +206,17 @@ impl Engine {
         Ok(())
     }
 
+    /// Notes how far the log of a member is followed, before its operations take effect: whoever is told of the effects
+    /// is told of this position too.
+    fn follow(&self, peer: &Peer, inbound: &mut Inbound, seq: u64) {
+        inbound.applied = seq;
+        *peer.followed.lock() = Followed {
+            member: peer.id.0,
+            boot: inbound.known.map_or(0, |(_, boot)| boot),
+            seq,
+        };
+    }
+
     fn take_frame(
         &self,
         peer: &Peer,
@@ -219,16 +230,16 @@ impl Engine {
                 if first != inbound.applied + 1 && !self.config.faults.has(Fault::NoRepair) {
                     return Err(LinkError::Protocol("operations out of order"));
                 }
-                inbound.applied = first + ops.len() as u64 - 1;
+                self.follow(peer, inbound, first + ops.len() as u64 - 1);
                 for op in ops {
                     self.apply(peer.id, op, now, effects);
                 }
                 inbound.is_ack_due = true;
                 effects.push(Effect::Applied(peer.id, inbound.applied));
             }
-            Frame::SnapshotBegin { seq, bucket } => {
-                inbound.applied = seq;
-                inbound.loading = Some(bucket);
+            Frame::SnapshotBegin { seq } => {
+                self.follow(peer, inbound, seq);
+                inbound.loading = Some(0);
                 inbound.is_loaded = false;
                 inbound.is_stale = false;
                 inbound.is_incomplete = false;
@@ -254,8 +265,9 @@ impl Engine {
                 rows,
             } => {
                 let origin = MemberId(origin);
-                let grace = Millis(remaining).min(self.config.orphan_unreachable);
-                self.grant_grace(origin, now.mono + grace);
+                let longest = self.config.orphan_unreachable + self.config.orphan_slow_extra;
+                self.graces
+                    .grant_rest(origin, Millis(remaining).min(longest), now.mono);
                 for op in rows {
                     if let RowOp::Publish {
                         client,
@@ -263,6 +275,8 @@ impl Engine {
                         instance,
                         stamp,
                     } = row_op(op, origin)
+                        // A member that lost sight of this one may still show what it has withdrawn meanwhile.
+                        && !self.has_opened(client)
                     {
                         let changes = &mut effects.changes;
                         self.registry
@@ -270,14 +284,17 @@ impl Engine {
                     }
                 }
             }
-            Frame::SnapshotEnd { all: false } => {
+            Frame::SnapshotEnd => {
                 inbound.loading = None;
                 inbound.is_loaded = true;
                 inbound.is_ack_due = true;
             }
-            Frame::SnapshotEnd { all: true } => self.with_start(|start| start.all_loaded = true),
+            Frame::AllEnd { followed } => self.with_start(|start| {
+                start.all_loaded = true;
+                start.must_follow = followed;
+            }),
             Frame::Jump { seq } => {
-                inbound.applied = seq;
+                self.follow(peer, inbound, seq);
                 inbound.is_ack_due = true;
             }
             Frame::Digest { seq, root, absent } => {
@@ -289,7 +306,7 @@ impl Engine {
             Frame::Ids { origin, bucket, rows } => {
                 self.compare_ids(peer, inbound, origin, bucket, rows, now, effects);
             }
-            Frame::Rows { origin: _, rows } => self.take_rows(peer, inbound, rows, now, effects),
+            Frame::Rows { rows } => self.take_rows(peer, inbound, rows, now, effects),
             Frame::Beats { rows } => {
                 for (service, keys) in rows {
                     let service = ServiceKey::from(&service);

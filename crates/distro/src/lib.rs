@@ -9,6 +9,7 @@ pub mod effect;
 pub mod engine;
 pub mod faults;
 pub mod gate;
+mod graces;
 pub mod inbound;
 pub mod log;
 pub mod members;

@@ -259,6 +259,17 @@ pub enum Op {
     },
 }
 
+/// How far a member has followed a log.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Encode, Decode)]
+pub struct Followed {
+    /// The member whose log it is.
+    pub member: u64,
+    /// Boot number of its process.
+    pub boot: u64,
+    /// Last applied sequence number.
+    pub seq: u64,
+}
+
 /// From the dialer of a link.
 #[derive(Clone, Debug, PartialEq, Encode, Decode)]
 pub enum Frame {
@@ -269,12 +280,10 @@ pub enum Frame {
         /// The operations.
         ops: Vec<Op>,
     },
-    /// A snapshot of the dialer's own rows starts (or goes on) at this log position.
+    /// A snapshot of the dialer's own rows starts at this log position.
     SnapshotBegin {
         /// Log position before the first chunk.
         seq: u64,
-        /// First bucket that follows.
-        bucket: u16,
     },
     /// Rows of one bucket, as they are at this point of the stream.
     SnapshotRows {
@@ -297,10 +306,13 @@ pub enum Frame {
         /// The rows, publications only.
         rows: Vec<Op>,
     },
-    /// The snapshot is complete.
-    SnapshotEnd {
-        /// Which of the two loads.
-        all: bool,
+    /// The snapshot of the dialer's own rows is complete.
+    SnapshotEnd,
+    /// The "all" load is complete.
+    AllEnd {
+        /// How far the dialer had followed each member's log, its own included: what a log replaced up to there is not
+        /// part of the load.
+        followed: Vec<Followed>,
     },
     /// The log no longer holds what the acceptor lacks: it goes on after `seq`, the gap is repaired by digest.
     Jump {
@@ -334,8 +346,6 @@ pub enum Frame {
     },
     /// Rows that were asked for; ids that are no longer there are left out.
     Rows {
-        /// The origin.
-        origin: u64,
         /// The rows.
         rows: Vec<Op>,
     },

@@ -15,7 +15,7 @@ use crate::effect::{Effect, Effects};
 use crate::engine::{Engine, LinkId, Peer};
 use crate::faults::Fault;
 use crate::log::Next;
-use crate::message::{Frame, LinkRefusal, Op, Reply, Resume, Welcome};
+use crate::message::{Followed, Frame, LinkRefusal, Op, Reply, Resume, Welcome};
 
 /// Operations in one frame.
 const MAX_OPS: usize = 512;
@@ -104,10 +104,7 @@ impl Engine {
             match welcome.resume {
                 Resume::Fresh => {
                     outbound.sent = self.log.head();
-                    let begin = Frame::SnapshotBegin {
-                        seq: outbound.sent,
-                        bucket: 0,
-                    };
+                    let begin = Frame::SnapshotBegin { seq: outbound.sent };
                     outbound.staged.push_back(begin);
                     outbound.own_bucket = Some(0);
                 }
@@ -302,9 +299,24 @@ impl Engine {
         if usize::from(bucket) < N_BUCKETS {
             return Some(bucket);
         }
-        outbound.staged.push_back(Frame::SnapshotEnd { all });
+        outbound.staged.push_back(if all {
+            let followed = self.followed();
+            Frame::AllEnd { followed }
+        } else {
+            Frame::SnapshotEnd
+        });
         outbound.last_digest = None;
         None
+    }
+
+    fn followed(&self) -> Vec<Followed> {
+        let own = Followed {
+            member: self.me.0,
+            boot: self.boot,
+            seq: self.log.head(),
+        };
+        let others = self.peers.values().map(|peer| *peer.followed.lock());
+        std::iter::once(own).chain(others).collect()
     }
 
     fn stage_orphans(&self, outbound: &mut Outbound, bucket: usize, now: Now) {
@@ -313,7 +325,7 @@ impl Engine {
             by_origin.entry(client.origin).or_default().push(Op::from(&op));
         }
         for (origin, rows) in by_origin {
-            let remaining = self.grace_left(origin, now.mono).0;
+            let remaining = self.graces.rest(origin, now.mono).0;
             for chunk in rows.chunks(MAX_ROWS) {
                 let rows = chunk.to_vec();
                 outbound.staged.push_back(Frame::Orphans {
@@ -404,7 +416,7 @@ impl Engine {
                     .rows_with_ids(usize::from(bucket), MemberId(origin), &ids);
                 for chunk in rows.chunks(MAX_ROWS) {
                     let rows = chunk.iter().map(Op::from).collect();
-                    outbound.staged.push_back(Frame::Rows { origin, rows });
+                    outbound.staged.push_back(Frame::Rows { rows });
                 }
             }
             Reply::Ack { .. } | Reply::WantAll { .. } | Reply::Offer { .. } => {}
@@ -442,10 +454,7 @@ impl Engine {
             self.counters.rows_repaired.fetch_add(1, Ordering::Relaxed);
         }
         if !back.is_empty() {
-            peer.outbound.lock().staged.push_back(Frame::Rows {
-                origin: self.me.0,
-                rows: back,
-            });
+            peer.outbound.lock().staged.push_back(Frame::Rows { rows: back });
             effects.push(Effect::LinkReady(peer.id));
         }
     }

@@ -14,6 +14,16 @@ use crate::push::Outcome;
 use crate::reads::ServiceAnswer;
 use crate::request::{ConnectionId, ConnectionInfo};
 
+/// Clients that register again only at the next turn of a timer of half a minute, however soon they connect again: by
+/// the start of their version text.
+const SLOW_TO_RETURN: &[&str] = &["Nacos-Python-Client"];
+
+fn returns_slowly(info: &ConnectionInfo) -> bool {
+    SLOW_TO_RETURN
+        .iter()
+        .any(|name| info.client_version.starts_with(name))
+}
+
 impl Node {
     /// A client has set its connection up.
     ///
@@ -29,10 +39,7 @@ impl Node {
             return Err(NodeError::NotReady);
         }
         let number = self.registry.clock().tick(now.wall);
-        let client = ClientId {
-            origin: self.engine.me(),
-            number,
-        };
+        let client = ClientId::new(self.engine.me(), number, returns_slowly(&info));
         self.registry.open_client(client);
         actions.wake();
         Ok(self.connections.open(client, info, now))

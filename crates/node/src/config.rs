@@ -29,6 +29,8 @@ pub struct NodeConfig {
     pub orphan_gone: Millis,
     /// How long rows of a member that is unreachable stay. Default 30 s.
     pub orphan_unreachable: Millis,
+    /// How much longer rows stay whose client registers again only every half minute.
+    pub orphan_slow_extra: Millis,
     /// Period of the probes. Default 1 s.
     pub probe_interval: Millis,
     /// How long the shell waits for a probe's answer. Default 900 ms.
@@ -74,6 +76,7 @@ impl NodeConfig {
             gate_limit: Millis::secs(20),
             orphan_gone: Millis::secs(15),
             orphan_unreachable: Millis::secs(30),
+            orphan_slow_extra: Millis::secs(25),
             probe_interval: Millis::secs(1),
             probe_timeout: Millis(900),
             probe_misses: 3,

@@ -171,14 +171,7 @@ impl Node {
     }
 
     /// Applies a write here and answers when a second member has it, or after a short while.
-    fn apply(
-        &self,
-        ticket: Ticket,
-        write: HttpWrite,
-        taken: Option<u64>,
-        now: Now,
-        actions: &mut Actions,
-    ) {
+    fn apply(&self, ticket: Ticket, write: HttpWrite, taken: Option<u64>, now: Now, actions: &mut Actions) {
         let mut effects = Effects::default();
         let before = self.engine.log().head();
         let is_registration = matches!(

@@ -72,6 +72,7 @@ impl Node {
             gate_limit: config.gate_limit,
             orphan_gone: config.orphan_gone,
             orphan_unreachable: config.orphan_unreachable,
+            orphan_slow_extra: config.orphan_slow_extra,
             faults: config.faults,
         };
         Node {

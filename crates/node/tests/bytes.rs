@@ -23,7 +23,7 @@ impl Traffic {
 
     fn rows_sent(&self) -> usize {
         let rows = |frame: &Frame| match frame {
-            Frame::Rows { rows, .. } | Frame::SnapshotRows { rows, .. } => rows.len(),
+            Frame::Rows { rows } | Frame::SnapshotRows { rows, .. } => rows.len(),
             Frame::Ops { ops, .. } => ops.len(),
             _ => 0,
         };

@@ -165,7 +165,12 @@ fn a_write_that_meets_a_newer_version_is_sent_anew_with_a_newer_time() {
     let mut last = first.time;
     for attempt in 0..3 {
         let mut actions = Actions::default();
-        let reply = Node::forward_reply(Err(NodeError::Outdated { newest: newest + attempt }), None);
+        let reply = Node::forward_reply(
+            Err(NodeError::Outdated {
+                newest: newest + attempt,
+            }),
+            None,
+        );
         assert_eq!(reply.result, Err(WireError::Outdated(newest + attempt)));
         node.forward_replied(id, reply, clock(3), &mut actions);
         assert_eq!(answer_in(&actions), None, "the client hears nothing of it");

@@ -16,8 +16,32 @@ use crate::registry::digest::Digests;
 pub struct ClientId {
     /// The member that holds the connection.
     pub origin: MemberId,
-    /// Number of the connection at its origin.
+    /// Number of the connection at its origin. The highest bit says that the client returns slowly.
     pub number: u64,
+}
+
+impl ClientId {
+    const SLOW: u64 = 1 << 63;
+
+    /// The connection with this number below 2^63. `returns_slowly`: when its member dies, this client registers
+    /// again elsewhere only much later than others do, and its orphans are kept for as long.
+    pub fn new(origin: MemberId, number: u64, returns_slowly: bool) -> Self {
+        let mark = if returns_slowly { Self::SLOW } else { 0 };
+        ClientId {
+            origin,
+            number: number & !Self::SLOW | mark,
+        }
+    }
+
+    /// The number that it was made with.
+    pub fn plain_number(self) -> u64 {
+        self.number & !Self::SLOW
+    }
+
+    /// See [`ClientId::new`]. All members know it, because the number travels with every row.
+    pub fn returns_slowly(self) -> bool {
+        self.number & Self::SLOW != 0
+    }
 }
 
 /// What an operator sets beside a row, whoever publishes it.

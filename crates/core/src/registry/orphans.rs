@@ -27,10 +27,12 @@ impl Registry {
         self.set_orphans(origin, false, now, changes)
     }
 
-    /// Removes every orphan of `origin` and returns how many there were.
-    pub fn drop_orphans(&self, origin: MemberId, now: Now, changes: &mut Changes) -> usize {
+    /// Removes the orphans of `origin` and returns how many went; those of clients that return slowly only when
+    /// `with_slow`.
+    pub fn drop_orphans(&self, origin: MemberId, with_slow: bool, now: Now, changes: &mut Changes) -> usize {
         let mut n_dropped = 0;
-        for client in self.clients.of(origin) {
+        let clients = self.clients.of(origin);
+        for client in clients.into_iter().filter(|c| with_slow || !c.returns_slowly()) {
             let Some(published) = self.clients.get(client) else {
                 continue;
             };

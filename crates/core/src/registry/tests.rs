@@ -6,11 +6,11 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use proptest::prelude::*;
 
-use super::versioned::Unwritten;
 use super::beats::{Heard, Judge};
 use super::change::{Changes, ClientId, Journal, Override, RowOp, Versioned, VersionedValue};
 use super::clean::Lives;
 use super::digest::Digests;
+use super::versioned::Unwritten;
 use super::*;
 use crate::clock::{Now, Stamp};
 use crate::model::instance::{Instance, RowAddress, RowKey};
@@ -437,10 +437,30 @@ fn an_orphan_gives_way_to_its_publisher_wherever_it_appears() {
     assert!(changes.is_empty(), "what is listed does not change");
     b.publish(b.client(9), &[at(1, 1.0)]);
     assert_eq!(b.rows().len(), 2);
-    assert_eq!(b.registry.drop_orphans(A, b.now, changes), 1);
+    assert_eq!(b.registry.drop_orphans(A, true, b.now, changes), 1);
     assert_eq!(b.rows().iter().map(|i| i.port).collect::<Vec<_>>(), [1]);
     assert_eq!(b.registry.digests().root(A), 0);
     b.assert_digests_are_true();
+}
+
+#[test]
+fn the_orphan_of_a_slow_client_stays_when_the_others_go() {
+    let (a, b) = (Fixture::new(A), Fixture::new(B));
+    a.publish(a.client(1), &[at(1, 1.0)]);
+    let slow = ClientId::new(A, 2, true);
+    a.registry.open_client(slow);
+    a.publish(slow, &[at(2, 1.0)]);
+    b.follow(&a);
+    let changes = &mut Changes::new();
+    assert_eq!(b.registry.mark_orphans(A, b.now, changes), 2);
+    assert_eq!(b.registry.drop_orphans(A, false, b.now, changes), 1);
+    assert_eq!(
+        b.rows().iter().map(|i| i.port).collect::<Vec<_>>(),
+        [2],
+        "the slow client stays"
+    );
+    assert_eq!(b.registry.drop_orphans(A, true, b.now, changes), 1);
+    assert!(b.rows().is_empty());
 }
 
 #[test]

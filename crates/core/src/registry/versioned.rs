@@ -228,7 +228,10 @@ impl Registry {
         if let Some(newest) = newest.filter(|s| s.time >= time) {
             return Err(Unwritten::Outdated { newest: newest.time });
         }
-        let stamp = Stamp { time, member: self.me };
+        let stamp = Stamp {
+            time,
+            member: self.me,
+        };
         self.put_versioned(edit, key, Versioned { stamp, value }, now.mono, Some(journal));
         Ok(())
     }

@@ -27,6 +27,10 @@ pub(super) struct Sdk {
     pub(super) publishes: BTreeMap<ServiceKey, BTreeMap<u16, u64>>,
     pub(super) subscribes: BTreeMap<ServiceKey, Held>,
     is_waiting: bool,
+    /// It registers again only at the next turn of a timer, as the official Python client does.
+    is_slow: bool,
+    /// When that turn is.
+    redo_at: u64,
 }
 
 /// A client that beats for one row.
@@ -55,7 +59,12 @@ pub(super) struct Clients {
 impl Clients {
     pub(super) fn new(n_sdk: usize, n_beating: usize) -> Self {
         Clients {
-            sdk: (0..n_sdk).map(|_| Sdk::default()).collect(),
+            sdk: (0..n_sdk)
+                .map(|n| Sdk {
+                    is_slow: n % 4 == 3,
+                    ..Sdk::default()
+                })
+                .collect(),
             beating: (0..n_beating).map(|_| Beating::default()).collect(),
         }
     }
@@ -115,7 +124,14 @@ impl World {
         let Some(n) = self.pick_ready() else {
             return self.retry(client);
         };
+        let is_slow = self.clients.sdk[client].is_slow;
+        let version = if is_slow {
+            "Nacos-Python-Client:v3"
+        } else {
+            "Nacos-Java-Client:v2"
+        };
         let info = ConnectionInfo {
+            client_version: version.into(),
             is_naming: true,
             is_sdk: true,
             ..ConnectionInfo::default()
@@ -125,17 +141,25 @@ impl World {
             return self.retry(client);
         };
         self.clients.sdk[client].connection = Some((n, self.slots[n].life, id));
-        // Redo: everything again, and what the subscription answers is thrown away, as the official clients do.
-        let services: Vec<_> = self.clients.sdk[client].publishes.keys().cloned().collect();
-        for service in services {
-            self.publish(client, &service);
-        }
+        self.at(self.clients.sdk[client].redo_at, Event::Redo(client, id));
+        // What the subscription answers is thrown away, as the official clients do.
         let subscribed: Vec<_> = self.clients.sdk[client].subscribes.keys().cloned().collect();
         for service in subscribed {
             self.with(n, |node, now, actions| {
                 node.subscribe(id, &service, Some("".into()), now, actions)
                     .map(|_| ())
             });
+        }
+    }
+
+    /// Everything is registered again.
+    pub(super) fn redo(&mut self, client: usize, connection: ConnectionId) {
+        let sdk = &self.clients.sdk[client];
+        if sdk.connection.is_some_and(|(_, _, id)| id == connection) {
+            let services: Vec<_> = sdk.publishes.keys().cloned().collect();
+            for service in services {
+                self.publish(client, &service);
+            }
         }
     }
 
@@ -149,12 +173,21 @@ impl World {
 
     /// All connections to a node break; their clients find out and go elsewhere.
     pub(super) fn node_lost(&mut self, n: usize) {
+        let is_pause = self.is_paused(n);
         for client in 0..self.clients.sdk.len() {
             if let Some((at, _, id)) = self.clients.sdk[client].connection
                 && at == n
             {
                 self.slots[n].left_behind.push(id);
                 self.connection_lost(client);
+                // A node that stands still closes the connection when it goes on, and then the rows go: a client that
+                // is slow even then is not covered.
+                let sdk = &mut self.clients.sdk[client];
+                if is_pause {
+                    sdk.redo_at = self.now;
+                } else if sdk.is_slow && sdk.redo_at <= self.now {
+                    sdk.redo_at = self.now + self.rng.u64(0..30_000);
+                }
             }
         }
         // Answers that the node owed never come.

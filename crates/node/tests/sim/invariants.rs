@@ -17,6 +17,14 @@ fn broken(invariant: &'static str, what: String) -> Result<(), Broken> {
     Err(Broken { invariant, what })
 }
 
+/// Some node fell out of another's log. What was published and withdrawn meanwhile it never heard of, so that an orphan
+/// which that replaced stays there until its grace ends.
+fn had_log_gap(ready: &[(usize, &Node)]) -> bool {
+    ready
+        .iter()
+        .any(|(_, node)| node.metrics().get("rollcall_log_gaps").is_some_and(|n| n > 0))
+}
+
 impl World {
     /// The nodes that would serve a read now. A node that stood still is asked as a client would ask it.
     fn ready(&self) -> Vec<(usize, &Node)> {
@@ -74,7 +82,7 @@ impl World {
                             );
                         }
                     }
-                    State::Dead { left: true, .. } if listed.is_some() => {
+                    State::Dead { left: true, .. } if listed.is_some() && !had_log_gap(&ready) => {
                         return broken(
                             "a removed row does not come back",
                             format!("{service} {key:?} at node {n}, {now}"),

@@ -62,6 +62,7 @@ pub(super) enum Event {
     Restart(usize),
     Operation,
     Client(usize),
+    Redo(usize, ConnectionId),
     Beat(usize),
     Check,
 }
@@ -456,6 +457,7 @@ impl World {
             Event::Resume(n, life) => self.resume(n, life),
             Event::Restart(n) => self.restart(n),
             Event::Operation => self.operation(),
+            Event::Redo(client, connection) => self.redo(client, connection),
             Event::Client(client) => self.client_turn(client),
             Event::Beat(client) => self.beat_turn(client),
             Event::Check => {

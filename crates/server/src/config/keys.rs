@@ -87,6 +87,7 @@ draft! {
     gate_limit: Millis,
     orphan_gone: Millis,
     orphan_unreachable: Millis,
+    orphan_slow_extra: Millis,
     probe_interval: Millis,
     probe_timeout: Millis,
     probe_misses: u32,
@@ -189,6 +190,7 @@ keys! {
     gate_limit, "time", "20s", "longest wait for the data of all live members before the node is ready", positive_time;
     orphan_gone, "time", "15s", "how long instances stay whose member is gone", positive_time;
     orphan_unreachable, "time", "30s", "how long instances stay whose member is unreachable", positive_time;
+    orphan_slow_extra, "time", "25s", "how much longer instances stay whose client registers again only every half minute (the official Python SDK)", time;
     probe_interval, "time", "1s", "time between two probes of each member", positive_time;
     probe_timeout, "time", "900ms", "wait for the answer to a probe; below `probe_interval`", positive_time;
     probe_misses, "probes", "3", "unanswered probes in a row after which a member is dead",

@@ -101,7 +101,8 @@ fn node(draft: &Draft, advertise: &str, members: &[SmolStr]) -> Result<NodeConfi
         push_window_max,
         gate_limit,
         orphan_gone,
-        orphan_unreachable
+        orphan_unreachable,
+        orphan_slow_extra
     );
     take!(
         probe_interval,
