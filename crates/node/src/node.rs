@@ -215,9 +215,10 @@ impl Node {
     pub(crate) fn settle(&self, mut effects: Effects, now: Now, actions: &mut Actions) {
         self.engine.signal_writes(&mut effects);
         effects.changes.sort();
-        effects.changes.dedup();
-        for service in effects.changes {
-            self.pusher.changed(&service, now, actions);
+        for changes in effects.changes.chunk_by(|a, b| a == b) {
+            if let Some(service) = changes.first() {
+                self.pusher.changed(service, changes.len(), now, actions);
+            }
         }
         for effect in effects.list {
             match effect {
