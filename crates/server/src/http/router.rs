@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use axum::body::Body;
 use bytes::Bytes;
-use http::header::{ACCEPT, ACCESS_CONTROL_REQUEST_METHOD, CONTENT_TYPE, ORIGIN};
-use http::{HeaderMap, Method, Request, Response, StatusCode};
+use http::header::{ACCEPT, ACCESS_CONTROL_REQUEST_METHOD, CONNECTION, CONTENT_TYPE, ORIGIN};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Version};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use rollcall_node::action::Actions;
 use rollcall_node::error::NodeError;
@@ -181,7 +181,7 @@ impl HttpApp {
     {
         let (parts, body) = request.into_parts();
         let taste = taste(&parts.headers);
-        let response = if is_preflight(&parts.method, &parts.headers) {
+        let mut response = if is_preflight(&parts.method, &parts.headers) {
             let failure = HttpFailure {
                 status: StatusCode::FORBIDDEN,
                 text: "Invalid CORS request".into(),
@@ -191,7 +191,12 @@ impl HttpApp {
         } else {
             self.route(&parts, body, taste).await
         };
-        self.exec().metrics().count_response(response.status());
+        let status = response.status();
+        self.exec().metrics().count_response(status);
+        if is_cut_short(status) && parts.version < Version::HTTP_2 {
+            let close = HeaderValue::from_static("close");
+            response.headers_mut().insert(CONNECTION, close);
+        }
         if parts.method == Method::HEAD {
             response.map(|_| Body::empty())
         } else {
@@ -302,6 +307,14 @@ impl HttpApp {
     }
 }
 
+/// The rest of the body is not read after these, so an HTTP/1 connection cannot be used again.
+fn is_cut_short(status: StatusCode) -> bool {
+    matches!(
+        status,
+        StatusCode::PAYLOAD_TOO_LARGE | StatusCode::REQUEST_TIMEOUT
+    )
+}
+
 fn taste(headers: &HeaderMap) -> Taste {
     let wants_html = headers
         .get(ACCEPT)
@@ -317,7 +330,71 @@ fn is_preflight(method: &Method, headers: &HeaderMap) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use http_body_util::Full;
+    use rollcall_node::{Node, NodeConfig};
+
     use super::*;
+    use crate::clock::Clock;
+
+    const BODY_MAX: usize = 64;
+
+    /// A single node that is ready.
+    fn app() -> HttpApp {
+        let address = "127.0.0.1:8848";
+        let clock = Clock::start();
+        let config = NodeConfig::new(address, &[address], 1);
+        let exec = Executor::new(Arc::new(Node::new(config, 1, clock.now())), clock);
+        let mut actions = Actions::default();
+        exec.node().tick(exec.now(), &mut actions);
+        exec.run(actions);
+        let settings = HttpSettings {
+            context_path: "/nacos".into(),
+            body_limit: BODY_MAX,
+            metadata_limit: 1024,
+            main_port: 8848,
+        };
+        HttpApp::new(exec, settings)
+    }
+
+    /// Sends a request; the answer's status, its header `Connection`, and its body.
+    async fn send(
+        app: &HttpApp,
+        method: &str,
+        path: &str,
+        version: Version,
+        body: &'static [u8],
+    ) -> (u16, Option<HeaderValue>, String) {
+        let request = Request::builder()
+            .method(method)
+            .uri(path)
+            .version(version)
+            .body(Full::new(Bytes::from_static(body)))
+            .unwrap();
+        let response = app.answer(request).await;
+        let (status, connection) = (
+            response.status().as_u16(),
+            response.headers().get(CONNECTION).cloned(),
+        );
+        let body = response.into_body().collect().await.unwrap().to_bytes();
+        (status, connection, String::from_utf8(body.to_vec()).unwrap())
+    }
+
+    #[tokio::test]
+    async fn a_body_above_the_limit_ends_its_connection() {
+        let app = app();
+        let path = "/nacos/v1/ns/instance";
+        for (version, length, status, connection) in [
+            (Version::HTTP_11, BODY_MAX + 1, 413, Some("close")),
+            (Version::HTTP_10, BODY_MAX + 1, 413, Some("close")),
+            (Version::HTTP_2, BODY_MAX + 1, 413, None),
+            (Version::HTTP_11, BODY_MAX, 400, None),
+        ] {
+            let body = &[b'x'; BODY_MAX + 1][..length];
+            let answer = send(&app, "POST", path, version, body).await;
+            let expected = connection.map(HeaderValue::from_static);
+            assert_eq!((answer.0, answer.1), (status, expected), "{version:?} {length}");
+        }
+    }
 
     #[test]
     fn each_resource_has_its_methods() {
