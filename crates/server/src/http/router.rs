@@ -162,6 +162,7 @@ impl HttpApp {
         exec.node().write(ticket, write, exec.now(), &mut actions);
         exec.run(actions);
         match tokio::time::timeout(WRITE_LIMIT, answer).await {
+            Ok(Ok((Err(NodeError::NotReady), _))) => Err(exec.node().not_serving().into()),
             Ok(Ok((result, _))) => Ok(result?),
             _ => {
                 exec.forget(ticket);
@@ -247,7 +248,7 @@ impl HttpApp {
         let node = self.exec().node();
         // A node that leaves still reads, and answers a write with what the node says.
         if resource.is_naming() && !node.is_ready() && !node.is_leaving() {
-            return Err(NodeError::NotReady.into());
+            return Err(node.not_serving().into());
         }
         let body = self.read_body(body).await?;
         let content_type = parts
@@ -332,6 +333,7 @@ fn is_preflight(method: &Method, headers: &HeaderMap) -> bool {
 mod tests {
     use http_body_util::Full;
     use rollcall_node::{Node, NodeConfig};
+    use serde_json::Value;
 
     use super::*;
     use crate::clock::Clock;
@@ -379,6 +381,16 @@ mod tests {
         (status, connection, String::from_utf8(body.to_vec()).unwrap())
     }
 
+    async fn get(app: &HttpApp, path: &str) -> (u16, String) {
+        let (status, _, body) = send(app, "GET", path, Version::HTTP_11, b"").await;
+        (status, body)
+    }
+
+    fn leave(app: &HttpApp) {
+        let exec = app.exec();
+        exec.node().start_leaving(exec.now(), &mut Actions::default());
+    }
+
     #[tokio::test]
     async fn a_body_above_the_limit_ends_its_connection() {
         let app = app();
@@ -394,6 +406,38 @@ mod tests {
             let expected = connection.map(HeaderValue::from_static);
             assert_eq!((answer.0, answer.1), (status, expected), "{version:?} {length}");
         }
+    }
+
+    #[tokio::test]
+    async fn a_node_that_leaves_says_that_it_is_down_and_goes_on_to_answer_reads() {
+        let app = app();
+        leave(&app);
+        let write = "/nacos/v1/ns/instance?serviceName=s&ip=10.0.0.1&port=80";
+        for method in ["POST", "DELETE"] {
+            let (status, _, text) = send(&app, method, write, Version::HTTP_11, b"").await;
+            assert_eq!(
+                (status, text.as_str()),
+                (503, "server is DOWNnow, please try again later!"),
+                "{method}"
+            );
+        }
+        let metrics = get(&app, "/nacos/v1/ns/operator/metrics").await;
+        assert_eq!(metrics, (200, r#"{"status":"DOWN"}"#.to_owned()));
+        let (_, nodes) = get(&app, "/nacos/v1/core/cluster/nodes").await;
+        assert!(nodes.contains(r#""state":"DOWN""#), "{nodes}");
+        assert_eq!(get(&app, "/nacos/v1/ns/instance/list?serviceName=s").await.0, 200);
+    }
+
+    #[tokio::test]
+    async fn a_member_list_says_when_each_was_heard() {
+        let app = app();
+        let before = app.exec().now().wall;
+        let (_, body) = get(&app, "/nacos/v1/core/cluster/nodes").await;
+        let nodes: Value = serde_json::from_str(&body).unwrap();
+        let at = nodes["data"][0]["extendInfo"]["lastRefreshTime"]
+            .as_u64()
+            .unwrap();
+        assert!(at >= before.0, "{body}");
     }
 
     #[test]

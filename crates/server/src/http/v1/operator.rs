@@ -3,18 +3,22 @@
 use crate::http::params::Params;
 use crate::http::reply::Reply;
 use crate::http::router::HttpApp;
+use crate::json;
 use crate::metrics;
 
-/// GET: `UP`, since a node that is not ready does not come this far; with `onlyStatus=false` counts as well.
+/// GET: `UP`, or `DOWN` while the node leaves; one that is not ready does not come this far. With `onlyStatus=false`
+/// counts as well.
 pub fn metrics(app: &HttpApp, params: &Params) -> Reply {
+    let mut out = b"{\"status\":".to_vec();
+    json::string(&mut out, &app.exec().node().state().to_string());
     if params
         .get("onlyStatus")
         .is_none_or(|only| only.eq_ignore_ascii_case("true"))
     {
-        return Reply::json(b"{\"status\":\"UP\"}".to_vec());
+        out.push(b'}');
+        return Reply::json(out);
     }
     let metrics = app.exec().node().metrics();
-    let mut out = b"{\"status\":\"UP\"".to_vec();
     let members = [
         ("serviceCount", "rollcall_services"),
         ("instanceCount", "rollcall_instances"),
