@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use rollcall_core::registry::census::Census;
 use rollcall_core::registry::row::Publisher;
 use rollcall_core::{Instance, MemberId, Millis, Now, RowKey, ServiceKey};
 use rollcall_distro::MemberState;
@@ -124,6 +125,13 @@ impl Node {
                 }
             });
         rows.collect()
+    }
+
+    /// How many clients and instances there are, and of how many this node takes care. Looks at every row.
+    pub fn census(&self) -> Census {
+        let view = self.engine.view();
+        let owns = |service: &ServiceKey| view.owner(service) == Some(self.engine.me());
+        self.registry.census(&owns)
     }
 
     /// Root digest of the rows of each origin, by the origin's address; equal on all nodes of a quiet cluster.

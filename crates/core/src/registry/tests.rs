@@ -440,6 +440,34 @@ fn a_registration_elsewhere_is_a_sign_of_life() {
 }
 
 #[test]
+fn a_census_counts_connections_and_addresses_that_beat() {
+    let f = Fixture::new(A);
+    f.publish(f.client(1), &[at(1, 1.0), at(2, 1.0)]);
+    f.client(2); // Publishes nothing.
+    f.beat_register(&at(2, 1.0));
+    f.beat_register(&at(3, 1.0));
+    f.beat_register(&Instance {
+        cluster: "c2".into(),
+        ..at(3, 1.0)
+    });
+    let follower = Fixture::new(B);
+    follower.follow(&f);
+    let counted = |f: &Fixture, is_owner: bool| {
+        let census = f.registry.census(&|_| is_owner);
+        let all = (census.connections, census.beating);
+        (all, census.own_clients, census.own_instances)
+    };
+    assert_eq!(counted(&f, true), ((2, 2), 4, 4));
+    assert_eq!(counted(&f, false), ((2, 2), 2, 2));
+    assert_eq!(
+        counted(&follower, true),
+        ((1, 2), 2, 3),
+        "it knows of who publishes"
+    );
+    assert_eq!(counted(&follower, false), ((1, 2), 0, 0));
+}
+
+#[test]
 fn a_new_owner_gives_every_row_a_full_time_out() {
     let mut f = Fixture::new(A);
     f.beat_register(&at(1, 1.0));

@@ -21,6 +21,7 @@ use crate::http::params::{BodyKind, Params};
 use crate::http::reply::{self, Reply, Taste};
 use crate::http::v1::{beat, cluster, console, instance, instance_list, operator, service};
 use crate::http::{own, prometheus};
+use crate::machine::Machine;
 
 /// Longest wait for the answer to a write. The node answers far sooner; this is for a node that does not.
 const WRITE_LIMIT: Duration = Duration::from_secs(5);
@@ -35,6 +36,7 @@ pub struct HttpApp(Arc<Shared>);
 struct Shared {
     exec: Executor,
     settings: HttpSettings,
+    machine: Machine,
 }
 
 /// Settings of the HTTP side.
@@ -130,12 +132,21 @@ impl Resource {
 impl HttpApp {
     /// The HTTP side over the node behind `exec`.
     pub fn new(exec: Executor, settings: HttpSettings) -> Self {
-        HttpApp(Arc::new(Shared { exec, settings }))
+        HttpApp(Arc::new(Shared {
+            exec,
+            settings,
+            machine: Machine::new(),
+        }))
     }
 
     /// The node and its effects.
     pub fn exec(&self) -> &Executor {
         &self.0.exec
+    }
+
+    /// How busy the machine is.
+    pub fn machine(&self) -> &Machine {
+        &self.0.machine
     }
 
     /// Largest sum of metadata lengths.
@@ -269,7 +280,7 @@ impl HttpApp {
             (Resource::InstanceList, _) => instance_list::list(self, &params, &check()?),
             (Resource::Beat, _) => beat::beat(self, &params, check()?).await,
             (Resource::ServiceList, _) => check().and_then(|_| service::list(self, &params)),
-            (Resource::Metrics, _) => Ok(operator::metrics(self, &params)),
+            (Resource::Metrics, _) => Ok(operator::metrics(self, &params).await),
             (Resource::Nodes, _) => Ok(cluster::nodes(self, &params)),
             (Resource::SelfNode, _) => Ok(cluster::this(self)),
             (Resource::ClusterHealth, _) => Ok(cluster::health()),
@@ -332,6 +343,7 @@ fn is_preflight(method: &Method, headers: &HeaderMap) -> bool {
 #[cfg(test)]
 mod tests {
     use http_body_util::Full;
+    use rollcall_node::request::ConnectionInfo;
     use rollcall_node::{Node, NodeConfig};
     use serde_json::Value;
 
@@ -426,6 +438,46 @@ mod tests {
         let (_, nodes) = get(&app, "/nacos/v1/core/cluster/nodes").await;
         assert!(nodes.contains(r#""state":"DOWN""#), "{nodes}");
         assert_eq!(get(&app, "/nacos/v1/ns/instance/list?serviceName=s").await.0, 200);
+    }
+
+    #[tokio::test]
+    async fn operators_see_who_is_there_and_how_busy_the_machine_is() {
+        let app = app();
+        let short = get(&app, "/nacos/v1/ns/operator/metrics").await;
+        assert_eq!(short, (200, r#"{"status":"UP"}"#.to_owned()));
+        let exec = app.exec();
+        let info = ConnectionInfo {
+            is_naming: true,
+            ..ConnectionInfo::default()
+        };
+        let opened = exec
+            .node()
+            .open_connection(info, exec.now(), &mut Actions::default());
+        assert!(opened.is_ok());
+        for (service, port) in [("a", 80), ("b", 80), ("b", 81)] {
+            let path = format!("/nacos/v1/ns/instance?serviceName={service}&ip=10.0.0.1&port={port}");
+            assert_eq!(send(&app, "POST", &path, Version::HTTP_11, b"").await.0, 200);
+        }
+        let (status, body) = get(&app, "/nacos/v1/ns/operator/metrics?onlyStatus=false").await;
+        assert_eq!(status, 200);
+        let metrics: Value = serde_json::from_str(&body).unwrap();
+        for (name, count) in [
+            ("serviceCount", 2),
+            ("instanceCount", 3),
+            ("subscribeCount", 0),
+            ("responsibleInstanceCount", 3),
+            ("clientCount", 3),
+            ("connectionBasedClientCount", 1),
+            ("ephemeralIpPortClientCount", 2),
+            ("persistentIpPortClientCount", 0),
+            ("responsibleClientCount", 3),
+        ] {
+            assert_eq!(metrics[name], count, "{name}: {body}");
+        }
+        for (name, most) in [("cpu", 1.0), ("load", f64::MAX), ("mem", 1.0)] {
+            let value = metrics[name].as_f64().unwrap();
+            assert!((0.0..=most).contains(&value), "{name}: {body}");
+        }
     }
 
     #[tokio::test]
