@@ -85,9 +85,9 @@ async fn kf_053_a_burst_of_changes_makes_a_few_pushes() -> Result<()> {
             }
         };
         let n_pushes = before.len() + last;
-        // A small list is pushed each 10 ms or less often.
+        // The more changes a second, the longer they are merged; a slow machine makes fewer a second, and more pushes.
         ensure!(
-            n_pushes <= usize::from(CHANGES) / 4,
+            n_pushes <= usize::from(CHANGES) / 10,
             "{n_pushes} pushes for {CHANGES} changes"
         );
     }

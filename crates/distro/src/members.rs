@@ -102,6 +102,7 @@ impl Member {
     pub fn state(&self) -> MemberState {
         match (self.death, &self.said) {
             (Some(_), _) => MemberState::Down,
+            (None, Some(said)) if said.leaving => MemberState::Down,
             (None, None) => MemberState::Starting,
             (None, Some(_)) if self.misses > 0 => MemberState::Suspicious,
             (None, Some(said)) if said.ready => MemberState::Up,
@@ -311,6 +312,18 @@ mod tests {
         let address = SmolStr::new("b:1");
         let me = (MemberId::of("b:1"), &address, true);
         OwnershipView::new(me, table.peers(), Arc::new(ModuloMapper), former, Millis(now))
+    }
+
+    #[test]
+    fn a_member_that_leaves_is_down_although_it_answers() {
+        let c = MemberId::of("c:1");
+        let mut table = MemberTable::new(&["c:1".into()], 3);
+        let leaving = Probe {
+            leaving: true,
+            ..said("c:1", false)
+        };
+        table.note(c, ProbeResult::Answer(leaving), Millis(0));
+        assert_eq!(table.peer(c).map(Member::state), Some(MemberState::Down));
     }
 
     #[test]

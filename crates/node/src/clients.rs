@@ -28,7 +28,7 @@ impl Node {
     /// A client has set its connection up.
     ///
     /// # Errors
-    /// [`NodeError::NotReady`] while this node is loading or leaving.
+    /// [`NodeError::NotReady`] while this node is loading, [`NodeError::Leaving`] while it leaves.
     pub fn open_connection(
         &self,
         info: ConnectionInfo,
@@ -36,7 +36,7 @@ impl Node {
         actions: &mut Actions,
     ) -> Result<ConnectionId, NodeError> {
         if !self.is_ready() {
-            return Err(NodeError::NotReady);
+            return Err(self.not_serving());
         }
         let number = self.registry.clock().tick(now.wall);
         let client = ClientId::new(self.engine.me(), number, returns_slowly(&info));

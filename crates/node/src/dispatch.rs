@@ -29,7 +29,7 @@ impl Node {
     /// Takes a write of an HTTP client. The answer comes as [`Action::Answer`] with `ticket`, at once or later.
     pub fn write(&self, ticket: Ticket, write: HttpWrite, now: Now, actions: &mut Actions) {
         if !self.engine.is_ready_at(now) {
-            return answer(ticket, Err(NodeError::NotReady), None, actions);
+            return answer(ticket, Err(self.not_serving()), None, actions);
         }
         if let HttpWrite::Beat { service, target, .. } = &write
             && let Some(interval) = self.beat_here(service, target, now, actions)
@@ -132,7 +132,7 @@ impl Node {
     ) {
         // Also a forward that failed while this node stood still is old: its client has turned elsewhere.
         if !self.engine.is_ready_at(now) {
-            return answer(ticket, Err(NodeError::NotReady), None, actions);
+            return answer(ticket, Err(self.not_serving()), None, actions);
         }
         let view = self.engine.view();
         let me = self.engine.me();

@@ -44,9 +44,12 @@ pub enum NodeError {
     /// The service has no such row.
     #[error("no matched ip found!")]
     InstanceNotFound,
-    /// This node is loading, leaving, or not yet part of its cluster.
+    /// This node is loading, or not yet part of its cluster.
     #[error("server is STARTING now, please try again later!")]
     NotReady,
+    /// This node is about to end.
+    #[error("server is DOWN now, please try again later!")]
+    Leaving,
     /// A bounded queue is full.
     #[error("the node has more to do than it can hold: {0}")]
     OverLimit(&'static str),
@@ -79,6 +82,7 @@ impl NodeError {
         matches!(
             self,
             NodeError::NotReady
+                | NodeError::Leaving
                 | NodeError::OverLimit(_)
                 | NodeError::Outdated { .. }
                 | NodeError::UnknownConnection

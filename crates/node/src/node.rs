@@ -17,6 +17,7 @@ use smol_str::SmolStr;
 use crate::action::{Action, Actions};
 use crate::config::NodeConfig;
 use crate::connection::{Awaited, Connections};
+use crate::error::NodeError;
 use crate::metrics::Counters;
 use crate::pending::Pending;
 use crate::push::{Outcome, Pusher};
@@ -101,6 +102,15 @@ impl Node {
     /// True once the node has begun to leave.
     pub fn is_leaving(&self) -> bool {
         self.engine.is_leaving()
+    }
+
+    /// Why this node refuses what only a ready node does.
+    pub fn not_serving(&self) -> NodeError {
+        if self.is_leaving() {
+            NodeError::Leaving
+        } else {
+            NodeError::NotReady
+        }
     }
 
     /// Does what is due, and returns when to come back at the latest.
@@ -216,9 +226,10 @@ impl Node {
     pub(crate) fn settle(&self, mut effects: Effects, now: Now, actions: &mut Actions) {
         self.engine.signal_writes(&mut effects);
         effects.changes.sort();
-        effects.changes.dedup();
-        for service in effects.changes {
-            self.pusher.changed(&service, now, actions);
+        for changes in effects.changes.chunk_by(|a, b| a == b) {
+            if let Some(service) = changes.first() {
+                self.pusher.changed(service, changes.len(), now, actions);
+            }
         }
         for effect in effects.list {
             match effect {

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use rollcall_core::registry::census::Census;
 use rollcall_core::registry::row::Publisher;
-use rollcall_core::{Instance, MemberId, Millis, RowKey, ServiceKey};
+use rollcall_core::{Instance, MemberId, Millis, Now, RowKey, ServiceKey};
 use rollcall_distro::MemberState;
 use smol_str::SmolStr;
 
@@ -24,7 +25,7 @@ pub struct MemberStatus {
     pub ready: bool,
     /// Its epoch; 0 when it has not been heard of.
     pub epoch: u64,
-    /// Age of its last answer to a probe.
+    /// Time since its last answer to a probe; zero for this node, `None` for a member that never answered.
     pub last_seen: Option<Millis>,
 }
 
@@ -54,8 +55,7 @@ pub struct PublisherStatus {
 
 impl Node {
     /// All members, sorted by address.
-    pub fn members(&self) -> Vec<MemberStatus> {
-        let now_seen = |m: &rollcall_distro::Member| m.last_seen;
+    pub fn members(&self, now: Now) -> Vec<MemberStatus> {
         let mut members: Vec<_> = self
             .engine
             .members()
@@ -66,23 +66,30 @@ impl Node {
                 is_self: false,
                 ready: m.is_serving(),
                 epoch: m.said.as_ref().map_or(0, |s| s.epoch),
-                last_seen: now_seen(m),
+                last_seen: m.last_seen.map(|at| now.mono.since(at)),
             })
             .collect();
         members.push(MemberStatus {
             address: self.config.self_address.clone(),
-            state: if self.is_ready() {
-                MemberState::Up
-            } else {
-                MemberState::Starting
-            },
+            state: self.state(),
             is_self: true,
             ready: self.is_ready(),
             epoch: self.engine.epoch(),
-            last_seen: None,
+            last_seen: Some(Millis(0)),
         });
         members.sort_by(|a, b| a.address.cmp(&b.address));
         members
+    }
+
+    /// The state of this node; `DOWN` while it leaves.
+    pub fn state(&self) -> MemberState {
+        if self.is_leaving() {
+            MemberState::Down
+        } else if self.is_ready() {
+            MemberState::Up
+        } else {
+            MemberState::Starting
+        }
     }
 
     /// The rows of a service with their publishers, sorted.
@@ -118,6 +125,13 @@ impl Node {
                 }
             });
         rows.collect()
+    }
+
+    /// How many clients and instances there are, and of how many this node takes care. Looks at every row.
+    pub fn census(&self) -> Census {
+        let view = self.engine.view();
+        let owns = |service: &ServiceKey| view.owner(service) == Some(self.engine.me());
+        self.registry.census(&owns)
     }
 
     /// Root digest of the rows of each origin, by the origin's address; equal on all nodes of a quiet cluster.

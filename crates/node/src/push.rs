@@ -1,7 +1,7 @@
 //! When a subscriber gets a service's list.
 //!
 //! A change of a quiet service is pushed at once; while changes keep coming they are merged for a window that grows
-//! with the size of the list and the number of subscribers. Per subscription at most one push is unacknowledged: what
+//! with their number in the last second, the size of the list and the number of subscribers. Per subscription at most one push is unacknowledged: what
 //! happens meanwhile is sent as one list when the acknowledgement is in. So nothing is queued but the newest list, and
 //! a subscriber that does not answer costs the others nothing.
 
@@ -23,8 +23,14 @@ use crate::request::ConnectionId;
 
 /// Between the answer to a first subscription and the push that follows it, so that the answer goes ahead.
 const FIRST_PUSH_AFTER: Millis = Millis(10);
-/// Shortest merge window: a service that changes all the time is pushed at most this often.
+/// Shortest merge window: what follows a change of a quiet service waits this long.
 const WINDOW_MIN: Millis = Millis(5);
+/// Changes of a service within [`RECENT`] that do not lengthen its window; each further one does by a millisecond. So
+/// 50 changes a second are merged for 30 ms, and 500 for 480 ms: a service that is busy all the time is pushed a few
+/// times a second, however many changes there are.
+const FREE_CHANGES: u64 = 20;
+/// Time over which changes are counted.
+const RECENT: Millis = Millis(1_000);
 /// List bytes that may be pushed in a millisecond before the window grows: what one core serialises and sends.
 const BYTES_PER_MS: u64 = 200_000;
 /// Bytes of one instance in a list, roughly.
@@ -64,10 +70,43 @@ struct Topic {
     subscribers: Vec<Subscriber>,
     last_pushed: Option<Millis>,
     window: Millis,
+    recent: Recent,
     /// When it is due, if it is in the queue.
     due: Option<(Millis, u64)>,
     /// It has left the table; whoever still holds it must look it up again.
     is_gone: bool,
+}
+
+/// How many changes there were within [`RECENT`].
+#[derive(Debug, Default)]
+struct Recent {
+    /// The span that changes are counted in, by its number.
+    span: u64,
+    in_span: u64,
+    in_former: u64,
+}
+
+impl Recent {
+    fn add(&mut self, n_changes: u64, now: Millis) {
+        self.turn(now);
+        self.in_span += n_changes;
+    }
+
+    /// The changes of the current span, and of the former one the share that is not older than [`RECENT`].
+    fn count(&mut self, now: Millis) -> u64 {
+        self.turn(now);
+        self.in_span + self.in_former * (RECENT.0 - now.0 % RECENT.0) / RECENT.0
+    }
+
+    fn turn(&mut self, now: Millis) {
+        let span = now.0 / RECENT.0;
+        if span > self.span {
+            let is_next = span == self.span + 1;
+            self.in_former = if is_next { self.in_span } else { 0 };
+            self.in_span = 0;
+            self.span = span;
+        }
+    }
 }
 
 /// All subscriptions of a node's connections, and the queue of services to push.
@@ -209,13 +248,14 @@ impl Pusher {
         self.topics.get(service).map(|entry| entry.value().clone())
     }
 
-    /// The list of a service changed.
-    pub(crate) fn changed(&self, service: &ServiceKey, now: Now, actions: &mut Actions) {
+    /// The list of a service changed, this often at once.
+    pub(crate) fn changed(&self, service: &ServiceKey, n_changes: usize, now: Now, actions: &mut Actions) {
         let Some(topic) = self.topic(service) else { return };
         if self.faults.has(Fault::LostPush) {
             return;
         }
         let mut topic = topic.lock();
+        topic.recent.add(n_changes as u64, now.mono);
         let at = topic.next_slot(now.mono + self.delay.unwrap_or_default());
         self.schedule(service, &mut topic, at);
         actions.wake();
@@ -337,12 +377,24 @@ impl Pusher {
         }
         if n_sent > 0 {
             let bytes = n_sent * (view.len() as u64 + 1) * BYTES_PER_HOST;
-            topic.window = Millis(bytes / BYTES_PER_MS).max(WINDOW_MIN).min(self.window_max);
+            topic.window = self.window(bytes, topic.recent.count(now.mono));
             topic.last_pushed = Some(now.mono);
         }
         if let Some(at) = retry_at {
             self.schedule(service, topic, at);
         }
+    }
+
+    /// How long what comes after a push is merged: the fixed time if there is one, else by what the push cost and how
+    /// busy the service is.
+    fn window(&self, bytes: u64, n_recent: u64) -> Millis {
+        let adaptive = || {
+            Millis(bytes / BYTES_PER_MS)
+                .max(Millis(n_recent.saturating_sub(FREE_CHANGES)))
+                .max(WINDOW_MIN)
+                .min(self.window_max)
+        };
+        self.delay.unwrap_or_else(adaptive)
     }
 
     /// A push ended: what has changed meanwhile, or failed, goes out in its turn.

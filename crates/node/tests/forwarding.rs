@@ -5,7 +5,8 @@
 use rollcall_core::{Instance, MemberId, Millis, Now, ServiceKey};
 use rollcall_distro::message::{Forward, Probe, WireError, WireWrite};
 use rollcall_node::{
-    Action, Actions, ForwardId, HttpWrite, Node, NodeConfig, NodeError, ProbeResult, Ticket, WriteDone,
+    Action, Actions, ConnectionInfo, ForwardId, HttpWrite, MemberState, Node, NodeConfig, NodeError,
+    ProbeResult, Ticket, WriteDone,
 };
 
 const ADDRESSES: [&str; 3] = ["10.0.0.1:8848", "10.0.0.2:8848", "10.0.0.3:8848"];
@@ -77,6 +78,36 @@ fn answer_in(actions: &Actions) -> Option<Result<WriteDone, NodeError>> {
         Action::Answer { result, .. } => Some(result.clone()),
         _ => None,
     })
+}
+
+#[test]
+fn a_member_list_says_how_long_ago_each_was_heard() {
+    let node = node_among_three();
+    answer_probe(&node, ADDRESSES[1], clock(5_000));
+    let ages: Vec<_> = node.members(clock(7_000)).iter().map(|m| m.last_seen).collect();
+    assert_eq!(ages, [0, 2_000, 6_999].map(|age| Some(Millis(age))));
+    let alone = Node::new(NodeConfig::new(ADDRESSES[0], &ADDRESSES, 1), 1, clock(0));
+    assert!(
+        alone
+            .members(clock(7_000))
+            .iter()
+            .all(|m| m.is_self || m.last_seen.is_none())
+    );
+}
+
+#[test]
+fn a_node_that_leaves_is_down_and_says_so_to_newcomers() {
+    let node = node_among_three();
+    assert_eq!(node.state(), MemberState::Up);
+    node.start_leaving(clock(2), &mut Actions::default());
+    assert_eq!(node.state(), MemberState::Down);
+    let opened = node.open_connection(ConnectionInfo::default(), clock(3), &mut Actions::default());
+    assert_eq!(opened, Err(NodeError::Leaving));
+    let starting = Node::new(NodeConfig::new(ADDRESSES[0], &ADDRESSES, 1), 1, clock(0));
+    assert_eq!(
+        (starting.state(), starting.not_serving()),
+        (MemberState::Starting, NodeError::NotReady)
+    );
 }
 
 #[test]

@@ -12,7 +12,10 @@ struct Alone {
 
 impl Alone {
     fn new() -> Self {
-        let config = NodeConfig::new("10.0.0.1:8848", &["10.0.0.1:8848"], 1);
+        Alone::with(NodeConfig::new("10.0.0.1:8848", &["10.0.0.1:8848"], 1))
+    }
+
+    fn with(config: NodeConfig) -> Self {
         let mut alone = Alone {
             node: Node::new(config, 1, clock(0)),
             now: 0,
@@ -133,27 +136,86 @@ fn a_change_of_a_quiet_service_is_pushed_at_once_and_the_time_rises() {
     assert!(change[0].last_ref_time > empty[0].last_ref_time);
 }
 
-#[test]
-fn kf_053_a_burst_is_merged_and_the_last_push_has_the_last_state() {
+/// Lets `n` changes happen, `at_once` of them every `pause` ms, each push being acknowledged in the millisecond that
+/// it is sent in. Returns how many pushes there were and the longest time that a change waited for one.
+fn burst(alone: &mut Alone, provider: ConnectionId, n: u16, at_once: u16, pause: u64) -> (usize, u64) {
+    let (mut n_pushes, mut longest) = (0, 0);
+    let mut waiting_since = None;
+    let mut last = Vec::new();
+    let mut see = |alone: &mut Alone, since: &mut Option<u64>, ms: u64| {
+        for _ in 0..ms {
+            for push in alone.pushes(1) {
+                n_pushes += 1;
+                last = ports(&push);
+                longest = longest.max(since.take().map_or(0, |since| alone.now - since));
+                alone.ack(&push, true);
+            }
+        }
+    };
+    for port in 1..=n {
+        alone.publish(provider, &[port]);
+        alone.node.touch(provider, clock(alone.now)).unwrap();
+        waiting_since.get_or_insert(alone.now);
+        if port % at_once == 0 {
+            see(alone, &mut waiting_since, pause);
+        }
+    }
+    see(alone, &mut waiting_since, 1_000);
+    assert_eq!(last, [n], "the last push has the last state");
+    (n_pushes, longest)
+}
+
+fn subscribed() -> (Alone, ConnectionId) {
     let mut alone = Alone::new();
     let (provider, subscriber) = (alone.connect(), alone.connect());
     alone.subscribe(subscriber, "");
-    let mut last = Vec::new();
-    let mut n_pushes = 0;
-    for n in 0..1_000 {
-        alone.publish(provider, &[n]);
-        for push in alone.pushes(2) {
-            n_pushes += 1;
-            last = ports(&push);
-            alone.ack(&push, true);
-        }
+    for push in alone.pushes(100) {
+        alone.ack(&push, true);
     }
-    for push in alone.pushes(1_000) {
-        n_pushes += 1;
-        last = ports(&push);
+    (alone, provider)
+}
+
+#[test]
+fn kf_053_a_thousand_changes_in_two_seconds_make_a_few_pushes() {
+    for (at_once, pause) in [(1, 2), (10, 20), (100, 200)] {
+        let (mut alone, provider) = subscribed();
+        let (n_pushes, longest) = burst(&mut alone, provider, 1_000, at_once, pause);
+        assert!(
+            n_pushes <= 30,
+            "{n_pushes} pushes, {at_once} changes each {pause} ms"
+        );
+        assert!(longest <= 501, "a change waited {longest} ms");
     }
-    assert_eq!(last, [999]);
-    assert!(n_pushes < 500, "{n_pushes} pushes for 1,000 changes");
+}
+
+#[test]
+fn fifty_changes_a_second_are_pushed_within_sixty_milliseconds() {
+    let (mut alone, provider) = subscribed();
+    let (_, longest) = burst(&mut alone, provider, 500, 1, 20);
+    assert!(longest <= 60, "a change waited {longest} ms");
+}
+
+#[test]
+fn a_change_after_a_busy_time_is_pushed_at_once_again() {
+    let (mut alone, provider) = subscribed();
+    burst(&mut alone, provider, 1_000, 1, 2);
+    alone.publish(provider, &[7]);
+    assert_eq!(alone.pushes(1).iter().map(ports).collect::<Vec<_>>(), [[7]]);
+}
+
+#[test]
+fn a_fixed_delay_is_kept_however_busy_the_service_is() {
+    let mut config = NodeConfig::new("10.0.0.1:8848", &["10.0.0.1:8848"], 1);
+    config.push_delay = Some(Millis(40));
+    let mut alone = Alone::with(config);
+    let (provider, subscriber) = (alone.connect(), alone.connect());
+    alone.subscribe(subscriber, "");
+    for push in alone.pushes(100) {
+        alone.ack(&push, true);
+    }
+    let (n_pushes, longest) = burst(&mut alone, provider, 1_000, 1, 2);
+    assert!((46..=51).contains(&n_pushes), "{n_pushes}");
+    assert_eq!(longest, 40);
 }
 
 #[test]

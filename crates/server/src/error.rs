@@ -2,6 +2,7 @@
 
 use http::StatusCode;
 use rollcall_core::Violation;
+use rollcall_node::MemberState;
 use rollcall_node::error::NodeError;
 
 /// How a failure looks over HTTP.
@@ -61,6 +62,15 @@ impl HttpFailure {
     /// A required parameter is absent or blank.
     pub fn missing(param: &str) -> Self {
         Self::text(StatusCode::BAD_REQUEST, format!("Param '{param}' is required."))
+    }
+
+    /// The node is in a state in which it refuses this. The missing blank is as recorded.
+    fn not_serving(state: MemberState) -> Self {
+        HttpFailure {
+            status: StatusCode::SERVICE_UNAVAILABLE,
+            text: format!("server is {state}now, please try again later!"),
+            form: HttpForm::Bare,
+        }
     }
 
     /// A value that should be a number is none.
@@ -130,11 +140,8 @@ impl From<&NodeError> for HttpFailure {
             NodeError::ClusterEmpty { .. } | NodeError::InstanceNotFound => {
                 Self::text(StatusCode::NOT_FOUND, text)
             }
-            NodeError::NotReady => HttpFailure {
-                status: StatusCode::SERVICE_UNAVAILABLE,
-                text: "server is STARTINGnow, please try again later!".into(), // Recorded without the blank.
-                form: HttpForm::Bare,
-            },
+            NodeError::NotReady => Self::not_serving(MemberState::Starting),
+            NodeError::Leaving => Self::not_serving(MemberState::Down),
             NodeError::OverLimit(_) | NodeError::Outdated { .. } => {
                 Self::text(StatusCode::SERVICE_UNAVAILABLE, text)
             }
@@ -169,6 +176,7 @@ impl From<&NodeError> for GrpcFailure {
             NodeError::ServiceNotFound { .. } => Self::error(400, 400, text),
             NodeError::ClusterEmpty { .. } | NodeError::InstanceNotFound => Self::error(404, 404, text),
             NodeError::NotReady => Self::error(500, 300, "Server is starting,please try later."),
+            NodeError::Leaving => Self::error(500, 300, "Server is down,please try later."),
             NodeError::OverLimit(_) | NodeError::Outdated { .. } => Self::error(503, 503, text),
             NodeError::PersistentUnavailable | NodeError::Page(_) => Self::error(500, 500, text),
         }
@@ -221,6 +229,16 @@ mod tests {
         let http = HttpFailure::from(&NodeError::NotReady);
         assert_eq!(http.status, StatusCode::SERVICE_UNAVAILABLE);
         assert_eq!(http.text, "server is STARTINGnow, please try again later!");
+    }
+
+    #[test]
+    fn a_node_that_leaves_does_not_say_that_it_starts() {
+        let grpc = GrpcFailure::from(&NodeError::Leaving);
+        assert_eq!(grpc.error_code, 300);
+        assert_eq!(grpc.message, "Server is down,please try later.");
+        let http = HttpFailure::from(&NodeError::Leaving);
+        assert_eq!(http.status, StatusCode::SERVICE_UNAVAILABLE);
+        assert_eq!(http.text, "server is DOWNnow, please try again later!");
     }
 
     #[test]

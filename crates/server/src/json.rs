@@ -33,6 +33,13 @@ pub fn string(out: &mut Vec<u8>, text: &str) {
     out.push(b'"');
 }
 
+/// Appends `,"name":`, the beginning of a further member of an object.
+pub fn member(out: &mut Vec<u8>, name: &str) {
+    out.push(b',');
+    string(out, name);
+    out.push(b':');
+}
+
 /// Appends a whole number.
 pub fn integer(out: &mut Vec<u8>, value: impl Into<i128>) {
     let _ = write!(out, "{}", value.into()); // Writing to a vector cannot fail.

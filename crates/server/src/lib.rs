@@ -10,6 +10,7 @@ pub mod explain;
 pub mod grpc;
 pub mod http;
 pub mod json;
+pub mod machine;
 pub mod metrics;
 pub mod net;
 pub mod peer;

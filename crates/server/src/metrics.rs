@@ -98,9 +98,7 @@ impl ShellMetrics {
 /// Writes metrics of the node as further members of a JSON object: `,"name":value` each.
 pub fn write_members(out: &mut Vec<u8>, metrics: &NodeMetrics, members: &[(&str, &str)]) {
     for (name, metric) in members {
-        out.push(b',');
-        json::string(out, name);
-        out.push(b':');
+        json::member(out, name);
         json::unsigned(out, metrics.get(metric).unwrap_or_default());
     }
 }

@@ -10,6 +10,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use axum::body::Body;
@@ -18,6 +19,7 @@ use hyper::body::Incoming;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
 use socket2::{SockRef, TcpKeepalive};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -34,8 +36,9 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 const LINGER: Duration = Duration::from_millis(300);
 /// How long a connection that is closed from this side may take to end its streams.
 const CLOSE_GRACE: Duration = Duration::from_secs(1);
-/// How long a client may take over the head of an HTTP/1 request, and rest between two.
-const HEADER_TIMEOUT: Duration = Duration::from_secs(60);
+/// How long a connection may be open without having asked anything, how long a client may take over the head of an
+/// HTTP/1 request, and how long it may rest between two.
+const HEADER_LIMIT: Duration = Duration::from_secs(60);
 /// Calls in progress on one HTTP/2 connection.
 const MAX_STREAMS: u32 = 4096;
 /// Idle time after which the kernel probes the other end, and how often then. Finds ends that vanished.
@@ -53,6 +56,32 @@ pub trait App: Clone + Send + Sync + 'static {
     fn ended(&self, transport: &Transport);
 }
 
+/// What all connections of a listening socket share.
+#[derive(Clone)]
+pub struct Port<A> {
+    /// What is served.
+    pub app: A,
+    /// The clock of the process.
+    pub clock: Clock,
+    /// Ends accepting and asks open connections to end.
+    pub stop: CancellationToken,
+    /// Time from the accept to the first whole request, whatever the protocol; also for each head of HTTP/1. A
+    /// connection that has asked once over HTTP/2 is not limited here. Default 60 s.
+    pub header_limit: Duration,
+}
+
+impl<A: App> Port<A> {
+    /// Serves `app` until `stop`, with the usual limit.
+    pub fn new(app: A, clock: Clock, stop: CancellationToken) -> Self {
+        Port {
+            app,
+            clock,
+            stop,
+            header_limit: HEADER_LIMIT,
+        }
+    }
+}
+
 /// Binds a port.
 ///
 /// # Errors
@@ -68,31 +97,19 @@ pub fn bind(address: SocketAddr) -> io::Result<TcpListener> {
     socket.listen(4096)
 }
 
-/// Accepts connections until `stop`, then lets those that are open end within a grace.
+/// Accepts connections until told to stop, then lets those that are open end within a grace.
 ///
 /// # Cancellation
 /// Stops accepting; open connections go on in tasks of their own.
-pub async fn serve<A: App>(
-    listener: TcpListener,
-    app: A,
-    clock: Clock,
-    stop: CancellationToken,
-    tasks: TaskTracker,
-) {
+pub async fn serve<A: App>(listener: TcpListener, port: Port<A>, tasks: TaskTracker) {
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
-            () = stop.cancelled() => return,
+            () = port.stop.cancelled() => return,
         };
         match accepted {
             Ok((stream, remote)) => {
-                tasks.spawn(connection(
-                    stream,
-                    remote,
-                    app.clone(),
-                    clock.clone(),
-                    stop.clone(),
-                ));
+                tasks.spawn(socket(stream, remote, port.clone()));
             }
             Err(error) => {
                 warn!(%error, "cannot accept a connection");
@@ -102,35 +119,37 @@ pub async fn serve<A: App>(
     }
 }
 
-async fn connection<A: App>(
-    stream: TcpStream,
-    remote: SocketAddr,
-    app: A,
-    clock: Clock,
-    stop: CancellationToken,
-) {
+async fn socket<A: App>(stream: TcpStream, remote: SocketAddr, port: Port<A>) {
     let Ok(local) = stream.local_addr() else { return };
-    // Whoever connects and says nothing at all holds a socket, but not for ever.
-    if !matches!(
-        tokio::time::timeout(HEADER_TIMEOUT, stream.readable()).await,
-        Ok(Ok(()))
-    ) {
-        return;
-    }
     let _ = stream.set_nodelay(true); // Answers are small and must not wait for the next one.
     let keepalive = TcpKeepalive::new()
         .with_time(KEEPALIVE.0)
         .with_interval(KEEPALIVE.1);
     let _ = SockRef::from(&stream).set_tcp_keepalive(&keepalive);
+    connection(stream, remote, local, port).await;
+}
 
+async fn connection<S, A>(stream: S, remote: SocketAddr, local: SocketAddr, port: Port<A>)
+where
+    S: AsyncRead + AsyncWrite + Unpin + 'static,
+    A: App,
+{
+    let Port {
+        app,
+        clock,
+        stop,
+        header_limit,
+    } = port;
     let transport = Arc::new(Transport::new(remote, local, clock.now().wall));
     let guard = EndGuard {
         app: app.clone(),
         transport: transport.clone(),
     };
+    let has_asked = Arc::new(AtomicBool::new(false));
     let service = hyper::service::service_fn({
-        let transport = transport.clone();
+        let (transport, has_asked) = (transport.clone(), has_asked.clone());
         move |request| {
+            has_asked.store(true, Ordering::Relaxed);
             let answering = app.call(&transport, request);
             async move { Ok::<_, Infallible>(answering.await) }
         }
@@ -139,16 +158,24 @@ async fn connection<A: App>(
     builder
         .http1()
         .timer(TokioTimer::new())
-        .header_read_timeout(HEADER_TIMEOUT);
+        .header_read_timeout(header_limit);
     // Pings of clients are answered and not counted: SDKs ping far more often than the specification of gRPC allows.
     builder
         .http2()
         .timer(TokioTimer::new())
         .max_concurrent_streams(MAX_STREAMS);
     let mut connection = pin!(builder.serve_connection(TokioIo::new(Explain::new(stream)), service));
+    // The library limits heads of HTTP/1 only: who says nothing, or begins HTTP/2 and never asks, is limited here.
+    let mute = async {
+        tokio::time::sleep(header_limit).await;
+        if has_asked.load(Ordering::Relaxed) {
+            std::future::pending().await
+        }
+    };
     let closing = async {
         tokio::select! {
             () = stop.cancelled() => {}
+            () = mute => {}
             () = async {
                 transport.closing().await;
                 tokio::time::sleep(LINGER).await;
@@ -177,5 +204,103 @@ struct EndGuard<A: App> {
 impl<A: App> Drop for EndGuard<A> {
     fn drop(&mut self) {
         self.app.ended(&self.transport);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
+    use tokio::time::Instant;
+
+    use super::*;
+
+    const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+    const SETTINGS: &[u8] = &[0, 0, 0, 4, 0, 0, 0, 0, 0];
+    const HEADERS: u8 = 1;
+
+    /// Answers everything with an empty success.
+    #[derive(Clone)]
+    struct Empty;
+
+    impl App for Empty {
+        fn call(&self, _: &Arc<Transport>, _: Request<Incoming>) -> Answering {
+            Box::pin(async { Response::new(Body::empty()) })
+        }
+
+        fn ended(&self, _: &Transport) {}
+    }
+
+    /// The client's end of a connection.
+    fn connected() -> DuplexStream {
+        let (client, server) = tokio::io::duplex(1 << 16);
+        let address = SocketAddr::from(([127, 0, 0, 1], 4000));
+        let port = Port::new(Empty, Clock::start(), CancellationToken::new());
+        tokio::spawn(connection(server, address, address, port));
+        client
+    }
+
+    /// GET / on an HTTP/2 stream, made of names that every table of headers begins with.
+    fn get(stream: u8) -> Vec<u8> {
+        vec![0, 0, 3, HEADERS, 5, 0, 0, 0, stream, 0x82, 0x84, 0x86]
+    }
+
+    /// Reads frames until the head of the answer on `stream` has come.
+    async fn answered(client: &mut DuplexStream, stream: u8) {
+        loop {
+            let mut head = [0u8; 9];
+            client.read_exact(&mut head).await.unwrap();
+            let length = usize::from(head[1]) << 8 | usize::from(head[2]);
+            client.read_exact(&mut vec![0u8; length]).await.unwrap();
+            if (head[3], head[8]) == (HEADERS, stream) {
+                return;
+            }
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_never_asks_is_closed_at_the_limit() {
+        let half_a_request = [PREFACE, SETTINGS, &get(1)[..10]].concat();
+        for said in [
+            &b""[..],
+            b"GET / HT",
+            b"PRI * HT",
+            PREFACE,
+            &[PREFACE, SETTINGS].concat(),
+            &half_a_request,
+        ] {
+            let mut client = connected();
+            let start = Instant::now();
+            client.write_all(said).await.unwrap();
+            let mut rest = Vec::new();
+            let end = tokio::time::timeout(HEADER_LIMIT + 2 * CLOSE_GRACE, client.read_to_end(&mut rest));
+            assert!(end.await.is_ok(), "{said:?} holds a connection");
+            assert!(start.elapsed() >= HEADER_LIMIT, "{said:?}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_has_asked_over_http2_may_be_silent() {
+        let mut client = connected();
+        client
+            .write_all(&[PREFACE, SETTINGS, &get(1)].concat())
+            .await
+            .unwrap();
+        answered(&mut client, 1).await;
+        tokio::time::sleep(100 * HEADER_LIMIT).await;
+        client.write_all(&get(3)).await.unwrap();
+        answered(&mut client, 3).await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_rests_between_requests_of_http1_is_closed() {
+        let mut client = connected();
+        client
+            .write_all(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n")
+            .await
+            .unwrap();
+        let mut answer = Vec::new();
+        let end = tokio::time::timeout(2 * HEADER_LIMIT, client.read_to_end(&mut answer));
+        assert!(end.await.is_ok());
+        assert!(answer.starts_with(b"HTTP/1.1 200 OK\r\n"));
     }
 }

@@ -18,7 +18,7 @@ use crate::clock::Clock;
 use crate::config::Config;
 use crate::executor::Executor;
 use crate::http::router::{HttpApp, HttpSettings};
-use crate::net;
+use crate::net::{self, Port};
 use crate::peer::{PeerConfig, PeerError, Peers};
 use crate::shutdown::{self, Signals};
 
@@ -87,14 +87,9 @@ pub async fn run(config: Config) -> Result<(), StartError> {
     }
     let ticking = tokio::spawn(tick(exec.clone()));
     let app = client_app(&config, &exec);
-    tasks.spawn(net::serve(
-        main,
-        app.clone(),
-        clock.clone(),
-        stop.clone(),
-        tasks.clone(),
-    ));
-    tasks.spawn(net::serve(grpc, app, clock, stop.clone(), tasks.clone()));
+    let port = Port::new(app, clock, stop.clone());
+    tasks.spawn(net::serve(main, port.clone(), tasks.clone()));
+    tasks.spawn(net::serve(grpc, port, tasks.clone()));
     info!(
         address = %config.node.self_address,
         bind = %config.address(config.port),

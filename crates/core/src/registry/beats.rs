@@ -95,7 +95,9 @@ impl Registry {
             drop(rows);
             let role = judge(&service.key);
             let next = self.edit_existing(&service.key, now.mono, changes, |edit| {
-                self.judge_row(edit, &entry, role, now, journal, &mut n_removed)
+                let next = self.judge_row(edit, &entry, role, now, journal, &mut n_removed)?;
+                edit.rows.find_mut(entry.hash)?.beats.as_deref_mut()?.look = next;
+                Some(next)
             });
             if let Some(Some(next)) = next {
                 self.beat_wheel.lock().add(next, entry);
@@ -181,26 +183,56 @@ impl Registry {
         }
     }
 
-    /// Starts to watch a beat row that is not watched yet.
+    /// Watches a beat row that has just been written. When another member wrote that it is healthy, its client was
+    /// heard there; for a write of this member the caller says what was heard.
     pub(crate) fn watch_beats(&self, edit: &mut Edit<'_>, hash: u64, now: Millis) {
         let Some(row) = edit.rows.find_mut(hash) else {
             return;
         };
-        if row.beats.is_some() {
+        let own = row.publication(Publisher::Beats);
+        let is_heard_elsewhere = own.is_some_and(|own| own.stamp.member != self.me && own.instance.healthy);
+        let times = own.map(|own| own.instance.beat_times());
+        if let Some(beats) = row.beats.as_deref_mut() {
+            if is_heard_elsewhere {
+                beats.last = beats.last.max(now);
+            }
             return;
         }
+        let look = now + times.map_or(Millis(0), |t| t.timeout.min(t.delete));
         let watch = self.next_version();
         row.beats = Some(Box::new(BeatsHeard {
             last: now,
             direct: None,
             watch,
+            look,
         }));
-        let times = row.publication(Publisher::Beats).map(|p| p.instance.beat_times());
-        let first = times.map_or(Millis(0), |t| t.timeout.min(t.delete));
-        let service = edit.service.clone();
+        self.watch_until(edit.service.clone(), hash, watch, look);
+    }
+
+    /// Looks earlier at a beat row whose times have become shorter, by a registration or by an operator.
+    pub(crate) fn watch_sooner(&self, edit: &mut Edit<'_>, hash: u64, visible: &Instance) {
+        let Some(beats) = edit.rows.find_mut(hash).and_then(|row| row.beats.as_deref_mut()) else {
+            return;
+        };
+        let BeatTimes { timeout, delete, .. } = visible.beat_times();
+        let limit = if visible.healthy {
+            timeout.min(delete)
+        } else {
+            delete
+        };
+        let look = beats.last + limit;
+        if look < beats.look {
+            let watch = self.next_version();
+            beats.watch = watch; // The former entry is stale now, and goes when it comes up.
+            beats.look = look;
+            self.watch_until(edit.service.clone(), hash, watch, look);
+        }
+    }
+
+    fn watch_until(&self, service: Arc<Service>, hash: u64, watch: u64, look: Millis) {
         self.beat_wheel
             .lock()
-            .add(now + first, BeatEntry { service, hash, watch });
+            .add(look, BeatEntry { service, hash, watch });
     }
 
     /// Age of the last sign of life of a beat row, for operators.

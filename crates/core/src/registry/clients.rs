@@ -93,6 +93,14 @@ impl Clients {
         self.table.len()
     }
 
+    /// The number of clients of one member.
+    pub(crate) fn n_of(&self, origin: MemberId) -> usize {
+        self.table
+            .iter()
+            .filter(|entry| entry.key().origin == origin)
+            .count()
+    }
+
     pub(crate) fn get(&self, id: ClientId) -> Option<Arc<Mutex<Published>>> {
         self.table.get(&id).map(|entry| entry.value().clone())
     }

@@ -101,19 +101,20 @@ impl Registry {
         result
     }
 
-    fn publish_view(&self, edit: Edit<'_>, now: Millis, changes: &mut Changes) {
-        let Edit {
-            service,
-            mut rows,
-            touched,
-        } = edit;
+    fn publish_view(&self, mut edit: Edit<'_>, now: Millis, changes: &mut Changes) {
         let mut visible_changes = Vec::new();
-        for (hash, key, before) in touched {
-            let after = rows.visible(hash, &key);
+        for (hash, key, before) in std::mem::take(&mut edit.touched) {
+            let after = edit.rows.visible(hash, &key);
             if before != after {
+                if let Some(after) = &after {
+                    self.watch_sooner(&mut edit, hash, after);
+                }
                 visible_changes.push((key, after));
             }
         }
+        let Edit {
+            service, mut rows, ..
+        } = edit;
         if rows.len() > 0 {
             rows.empty_since = None;
             if !rows.is_listed {

@@ -5,6 +5,7 @@
 
 pub mod beats;
 pub mod catalog;
+pub mod census;
 pub mod change;
 pub mod clean;
 mod clients;

@@ -39,6 +39,8 @@ pub(crate) struct BeatsHeard {
     pub(crate) direct: Option<Millis>,
     /// Number of the wheel entry that watches this row; entries with another number are stale.
     pub(crate) watch: u64,
+    /// When that entry comes up.
+    pub(crate) look: Millis,
 }
 
 #[derive(Clone, Debug)]

@@ -13,7 +13,7 @@ use super::digest::Digests;
 use super::versioned::Unwritten;
 use super::*;
 use crate::clock::{Now, Stamp};
-use crate::model::instance::{Instance, RowAddress, RowKey};
+use crate::model::instance::{Instance, KEY_BEAT_TIMEOUT, KEY_DELETE_TIMEOUT, RowAddress, RowKey};
 use crate::model::metadata::Metadata;
 
 /// A journal that keeps everything.
@@ -138,10 +138,18 @@ impl Fixture {
     }
 
     fn set_override(&self, instance: &Instance, weight: f64) {
+        self.override_with(instance, weight, meta(&[("lane", "a")]));
+    }
+
+    fn override_metadata(&self, instance: &Instance, metadata: Metadata) {
+        self.override_with(instance, instance.weight, metadata);
+    }
+
+    fn override_with(&self, instance: &Instance, weight: f64, metadata: Metadata) {
         let value = Override {
             weight,
             enabled: true,
-            metadata: meta(&[("lane", "a")]),
+            metadata,
         };
         let (key, changes) = (instance.row_key(), &mut Changes::new());
         let (now, journal) = (self.now, &self.journal);
@@ -385,6 +393,114 @@ fn a_silent_instance_turns_unhealthy_and_goes_and_a_beat_brings_it_back() {
     assert!(f.rows().is_empty());
     assert!(!f.beat("10.0.0.1", 1, None, Heard::Direct));
     f.assert_digests_are_true();
+}
+
+/// Port 1 with these times in its metadata, in seconds.
+fn timed(timeout: u64, delete: u64) -> Instance {
+    let text = |seconds: u64| (seconds * 1_000).to_string();
+    Instance {
+        metadata: meta(&[
+            (KEY_BEAT_TIMEOUT, &text(timeout)),
+            (KEY_DELETE_TIMEOUT, &text(delete)),
+        ]),
+        ..at(1, 1.0)
+    }
+}
+
+/// How long a row stays from now on when it is not heard, and how long it is shown healthy, in steps of 100 ms.
+fn stays(f: &mut Fixture) -> (u64, u64) {
+    let start = f.now.mono;
+    let mut healthy_for = Millis(0);
+    loop {
+        f.pass(100);
+        f.judge(Judge::Since(Millis(0)));
+        match f.rows().first() {
+            Some(row) if row.healthy => healthy_for = f.now.mono.since(start),
+            Some(_) => {}
+            None => return (f.now.mono.since(start).0, healthy_for.0),
+        }
+        assert!(f.now.mono.since(start) < Millis(60_000), "it never goes");
+    }
+}
+
+#[test]
+fn a_row_goes_at_its_delete_timeout_even_below_its_beat_timeout() {
+    let mut f = Fixture::new(A);
+    f.beat_register(&timed(8, 4));
+    let (gone, healthy) = stays(&mut f);
+    assert!((4_000..=4_400).contains(&gone), "{gone}");
+    assert_eq!(healthy, gone - 100, "it never turns unhealthy");
+    f.assert_digests_are_true();
+}
+
+#[test]
+fn shorter_times_count_from_when_they_are_set() {
+    let mut f = Fixture::new(A);
+    f.beat_register(&timed(40, 50));
+    f.beat_register(&timed(8, 4));
+    assert!((4_000..=4_400).contains(&stays(&mut f).0), "by a registration");
+    f.beat_register(&timed(40, 50));
+    let metadata = timed(2, 6).metadata;
+    f.override_metadata(&at(1, 1.0), metadata);
+    let (gone, healthy) = stays(&mut f);
+    assert!((6_000..=6_400).contains(&gone), "by an operator: {gone}");
+    assert!((2_000..=2_400).contains(&healthy), "by an operator: {healthy}");
+    f.assert_digests_are_true();
+}
+
+#[test]
+fn longer_times_count_from_when_they_are_set() {
+    let mut f = Fixture::new(A);
+    f.beat_register(&timed(2, 4));
+    f.beat_register(&timed(8, 12));
+    let (gone, healthy) = stays(&mut f);
+    assert!((12_000..=12_400).contains(&gone), "{gone}");
+    assert!((8_000..=8_400).contains(&healthy), "{healthy}");
+}
+
+#[test]
+fn a_registration_elsewhere_is_a_sign_of_life() {
+    let (mut owner, mut other) = (Fixture::new(A), Fixture::new(B));
+    owner.beat_register(&at(1, 1.0));
+    other.follow(&owner);
+    owner.pass(14_000);
+    other.pass(14_000);
+    other.beat_register(&at(1, 2.0));
+    owner.follow(&other);
+    owner.pass(14_000);
+    owner.judge(Judge::Since(Millis(0)));
+    assert!(owner.rows()[0].healthy);
+    owner.pass(2_000);
+    owner.judge(Judge::Since(Millis(0)));
+    assert!(!owner.rows()[0].healthy);
+}
+
+#[test]
+fn a_census_counts_connections_and_addresses_that_beat() {
+    let f = Fixture::new(A);
+    f.publish(f.client(1), &[at(1, 1.0), at(2, 1.0)]);
+    f.client(2); // Publishes nothing.
+    f.beat_register(&at(2, 1.0));
+    f.beat_register(&at(3, 1.0));
+    f.beat_register(&Instance {
+        cluster: "c2".into(),
+        ..at(3, 1.0)
+    });
+    let follower = Fixture::new(B);
+    follower.follow(&f);
+    let counted = |f: &Fixture, is_owner: bool| {
+        let census = f.registry.census(&|_| is_owner);
+        let all = (census.connections, census.beating);
+        (all, census.own_clients, census.own_instances)
+    };
+    assert_eq!(counted(&f, true), ((2, 2), 4, 4));
+    assert_eq!(counted(&f, false), ((2, 2), 2, 2));
+    assert_eq!(
+        counted(&follower, true),
+        ((1, 2), 2, 3),
+        "it knows of who publishes"
+    );
+    assert_eq!(counted(&follower, false), ((1, 2), 0, 0));
 }
 
 #[test]

@@ -21,7 +21,7 @@ fn parse(text: &str, path: &str) -> Result<Vec<Setting>, ConfigError> {
         .trim_start_matches('\u{feff}')
         .parse()
         .map_err(|error: toml::de::Error| ConfigError::new("config", &source_name, error.to_string()))?;
-    let setting = |(key, value): (String, Value)| match plain(&value) {
+    let setting = |(key, value): (String, Value)| match text_of(&value) {
         Some(text) => Ok(Setting {
             key,
             text,
@@ -34,6 +34,14 @@ fn parse(text: &str, path: &str) -> Result<Vec<Setting>, ConfigError> {
         )),
     };
     table.into_iter().map(setting).collect()
+}
+
+/// The text of a value. A fraction goes on as it stands, so that the key itself says what it wants instead.
+fn text_of(value: &Value) -> Option<String> {
+    match value {
+        Value::Float(_) => Some(value.to_string()),
+        value => plain(value),
+    }
 }
 
 fn plain(value: &Value) -> Option<String> {
@@ -52,6 +60,7 @@ fn plain(value: &Value) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::keys::Draft;
     use super::*;
 
     #[test]
@@ -69,6 +78,22 @@ mod tests {
             texts,
             [("gate_limit", "5s"), ("members", "a:1,b:2"), ("port", "8850")]
         );
+    }
+
+    #[test]
+    fn a_fraction_is_refused_by_the_rule_of_its_key() {
+        for (line, rule) in [
+            ("port = 1.5", "\"1.5\" is no whole number from 1 to 65535"),
+            ("port = 8848.0", "\"8848.0\" is no whole number from 1 to 65535"),
+            (
+                "gate_limit = 1.5",
+                "\"1.5\" is no time, want a whole number and a unit such as 500ms, 10s, 2m or 24h",
+            ),
+        ] {
+            let settings = parse(line, "f").unwrap_or_default();
+            let error = settings.first().and_then(|s| Draft::default().set(s).err());
+            assert_eq!(error.map(|error| error.rule).as_deref(), Some(rule), "{line}");
+        }
     }
 
     #[test]

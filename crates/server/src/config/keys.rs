@@ -154,7 +154,7 @@ keys! {
         |text: &str| Ok::<_, String>(text.to_owned());
     members, "list of host:port", "none", "all members, this one included; without a port, the main port of this node",
         |text: &str| Ok::<_, String>(list(text));
-    member_file, "path", "none", "file with the members instead of `members`, in the form of `cluster.conf`",
+    member_file, "path", "none", "file with the members instead of `members`, in the form of `cluster.conf`: one a line, or several separated by commas",
         |text: &str| Ok::<_, String>(text.to_owned());
     peer_addresses, "list of member=host:port", "none",
         "peer ports that are not where `peer_port` says, for relays between members",
@@ -262,6 +262,11 @@ mod tests {
             ),
             ("log_format", "xml", "\"xml\" is neither text nor json"),
             ("gate_limit", "0s", "must be above 0"),
+            (
+                "push_window_max",
+                "999999999999h",
+                "\"999999999999h\" is above 720h",
+            ),
             (
                 "context_path",
                 "nacos",

@@ -172,7 +172,14 @@ fn listed_members(draft: &Draft, port: u16) -> Result<Vec<SmolStr>, ConfigError>
             let rule = "is given beside members, want only one of the two";
             return Err(ConfigError::new("member_file", draft.source("member_file"), rule));
         }
-        (Some(members), None) => ("members", members.clone()),
+        (Some(members), None) => {
+            // An empty list would start a single node that serves clients of its own.
+            if members.is_empty() {
+                let rule = "lists no member; leave the key out for a single node";
+                return Err(ConfigError::new("members", draft.source("members"), rule));
+            }
+            ("members", members.clone())
+        }
         (None, Some(path)) => {
             let entries = member_file::read(path, &draft.source("member_file"))?;
             if entries.is_empty() {

@@ -106,6 +106,20 @@ fn lists_are_checked() {
 }
 
 #[test]
+fn a_list_without_a_member_is_no_single_node() {
+    for text in [",", " , ,", ""] {
+        assert_eq!(
+            error(&[("members", text)]),
+            "members (test): lists no member; leave the key out for a single node",
+            "{text:?}"
+        );
+    }
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), "# none\n,\n").unwrap();
+    assert!(error(&[("member_file", file.path().to_str().unwrap())]).contains("lists no member"));
+}
+
+#[test]
 fn a_member_file_is_read() {
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), "# all\r\n127.0.0.1:8848\r\n127.0.0.1:8858\r\n").unwrap();

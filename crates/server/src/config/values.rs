@@ -4,7 +4,10 @@ use std::time::Duration;
 
 use rollcall_core::Millis;
 
-/// Reads a time: a whole number and `ms`, `s`, `m` or `h`.
+/// Longest time that a key takes: beyond it a slip of the pen is likelier than a wish.
+const LONGEST: (&str, Millis) = ("720h", Millis::secs(720 * 3600));
+
+/// Reads a time: a whole number and `ms`, `s`, `m` or `h`, at most 30 days.
 ///
 /// # Errors
 /// The rule, when the text breaks it.
@@ -20,8 +23,16 @@ pub fn time(text: &str) -> Result<Millis, String> {
         "h" => 3_600_000,
         _ => return Err(rule()),
     };
-    let number: u64 = number.parse().map_err(|_| rule())?;
-    number.checked_mul(factor).map(Millis).ok_or_else(rule)
+    if number.is_empty() {
+        return Err(rule());
+    }
+    let (longest, most) = LONGEST;
+    let number = number.parse::<u64>().ok(); // None: too large a number.
+    number
+        .and_then(|number| number.checked_mul(factor))
+        .map(Millis)
+        .filter(|time| *time <= most)
+        .ok_or_else(|| format!("{text:?} is above {longest}"))
 }
 
 /// Reads a time that must not be zero.
@@ -115,10 +126,18 @@ mod tests {
         assert_eq!(time("500ms"), Ok(Millis(500)));
         assert_eq!(time("2m"), Ok(Millis(120_000)));
         assert_eq!(time("24h"), Ok(Millis(86_400_000)));
-        for bad in ["10", "s", "-1s", "1.5s", "1d", "", "99999999999999999999s"] {
+        for bad in ["10", "s", "-1s", "1.5s", "1d", ""] {
             assert!(time(bad).is_err_and(|rule| rule.contains("500ms")), "{bad}");
         }
         assert!(positive_time("0s").is_err());
+    }
+
+    #[test]
+    fn times_end_at_thirty_days() {
+        assert_eq!(time("720h"), Ok(Millis::secs(30 * 24 * 3600)));
+        for bad in ["721h", "43201m", "999999999999h", "99999999999999999999s"] {
+            assert_eq!(time(bad), Err(format!("{bad:?} is above 720h")));
+        }
     }
 
     #[test]

@@ -4,7 +4,6 @@
 
 use std::sync::Arc;
 
-use rollcall_node::error::NodeError;
 use tonic::{Response, Status};
 
 use crate::error::GrpcFailure;
@@ -40,7 +39,7 @@ impl Unary {
         // A node that leaves sends newcomers away, and goes on to serve the clients that it still has.
         let is_served = node.is_ready() || (node.is_leaving() && transport.established().is_some());
         if !is_served {
-            return Err(NodeError::NotReady.into());
+            return Err(node.not_serving().into());
         }
         match call {
             Call::Cluster => return Err(GrpcFailure::forbidden(payload::type_name(payload))),

@@ -11,7 +11,7 @@ use crate::service_info;
 /// `/rollcall/state`: this node, its members and what each origin's rows amount to.
 pub fn state(app: &HttpApp) -> Reply {
     let node = app.exec().node();
-    let members = node.members();
+    let members = node.members(app.exec().now());
     let this = members.iter().find(|member| member.is_self);
     let metrics = node.metrics();
     let mut out = b"{\"address\":".to_vec();

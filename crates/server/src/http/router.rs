@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use axum::body::Body;
 use bytes::Bytes;
-use http::header::{ACCEPT, ACCESS_CONTROL_REQUEST_METHOD, CONTENT_TYPE, ORIGIN};
-use http::{HeaderMap, Method, Request, Response, StatusCode};
+use http::header::{ACCEPT, ACCESS_CONTROL_REQUEST_METHOD, CONNECTION, CONTENT_TYPE, ORIGIN};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Version};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use rollcall_node::action::Actions;
 use rollcall_node::error::NodeError;
@@ -21,6 +21,7 @@ use crate::http::params::{BodyKind, Params};
 use crate::http::reply::{self, Reply, Taste};
 use crate::http::v1::{beat, cluster, console, instance, instance_list, operator, service};
 use crate::http::{own, prometheus};
+use crate::machine::Machine;
 
 /// Longest wait for the answer to a write. The node answers far sooner; this is for a node that does not.
 const WRITE_LIMIT: Duration = Duration::from_secs(5);
@@ -35,6 +36,7 @@ pub struct HttpApp(Arc<Shared>);
 struct Shared {
     exec: Executor,
     settings: HttpSettings,
+    machine: Machine,
 }
 
 /// Settings of the HTTP side.
@@ -130,12 +132,21 @@ impl Resource {
 impl HttpApp {
     /// The HTTP side over the node behind `exec`.
     pub fn new(exec: Executor, settings: HttpSettings) -> Self {
-        HttpApp(Arc::new(Shared { exec, settings }))
+        HttpApp(Arc::new(Shared {
+            exec,
+            settings,
+            machine: Machine::new(),
+        }))
     }
 
     /// The node and its effects.
     pub fn exec(&self) -> &Executor {
         &self.0.exec
+    }
+
+    /// How busy the machine is.
+    pub fn machine(&self) -> &Machine {
+        &self.0.machine
     }
 
     /// Largest sum of metadata lengths.
@@ -181,7 +192,7 @@ impl HttpApp {
     {
         let (parts, body) = request.into_parts();
         let taste = taste(&parts.headers);
-        let response = if is_preflight(&parts.method, &parts.headers) {
+        let mut response = if is_preflight(&parts.method, &parts.headers) {
             let failure = HttpFailure {
                 status: StatusCode::FORBIDDEN,
                 text: "Invalid CORS request".into(),
@@ -191,7 +202,12 @@ impl HttpApp {
         } else {
             self.route(&parts, body, taste).await
         };
-        self.exec().metrics().count_response(response.status());
+        let status = response.status();
+        self.exec().metrics().count_response(status);
+        if is_cut_short(status) && parts.version < Version::HTTP_2 {
+            let close = HeaderValue::from_static("close");
+            response.headers_mut().insert(CONNECTION, close);
+        }
         if parts.method == Method::HEAD {
             response.map(|_| Body::empty())
         } else {
@@ -242,7 +258,7 @@ impl HttpApp {
         let node = self.exec().node();
         // A node that leaves still reads, and answers a write with what the node says.
         if resource.is_naming() && !node.is_ready() && !node.is_leaving() {
-            return Err(NodeError::NotReady.into());
+            return Err(node.not_serving().into());
         }
         let body = self.read_body(body).await?;
         let content_type = parts
@@ -263,7 +279,7 @@ impl HttpApp {
             (Resource::InstanceList, _) => instance_list::list(self, &params, &check()?),
             (Resource::Beat, _) => beat::beat(self, &params, check()?).await,
             (Resource::ServiceList, _) => check().and_then(|_| service::list(self, &params)),
-            (Resource::Metrics, _) => Ok(operator::metrics(self, &params)),
+            (Resource::Metrics, _) => Ok(operator::metrics(self, &params).await),
             (Resource::Nodes, _) => Ok(cluster::nodes(self, &params)),
             (Resource::SelfNode, _) => Ok(cluster::this(self)),
             (Resource::ClusterHealth, _) => Ok(cluster::health()),
@@ -302,6 +318,14 @@ impl HttpApp {
     }
 }
 
+/// The rest of the body is not read after these, so an HTTP/1 connection cannot be used again.
+fn is_cut_short(status: StatusCode) -> bool {
+    matches!(
+        status,
+        StatusCode::PAYLOAD_TOO_LARGE | StatusCode::REQUEST_TIMEOUT
+    )
+}
+
 fn taste(headers: &HeaderMap) -> Taste {
     let wants_html = headers
         .get(ACCEPT)
@@ -317,7 +341,155 @@ fn is_preflight(method: &Method, headers: &HeaderMap) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use http_body_util::Full;
+    use rollcall_node::request::ConnectionInfo;
+    use rollcall_node::{Node, NodeConfig};
+    use serde_json::Value;
+
     use super::*;
+    use crate::clock::Clock;
+
+    const BODY_MAX: usize = 64;
+
+    /// A single node that is ready.
+    fn app() -> HttpApp {
+        let address = "127.0.0.1:8848";
+        let clock = Clock::start();
+        let config = NodeConfig::new(address, &[address], 1);
+        let exec = Executor::new(Arc::new(Node::new(config, 1, clock.now())), clock);
+        let mut actions = Actions::default();
+        exec.node().tick(exec.now(), &mut actions);
+        exec.run(actions);
+        let settings = HttpSettings {
+            context_path: "/nacos".into(),
+            body_limit: BODY_MAX,
+            metadata_limit: 1024,
+            main_port: 8848,
+        };
+        HttpApp::new(exec, settings)
+    }
+
+    /// Sends a request; the answer's status, its header `Connection`, and its body.
+    async fn send(
+        app: &HttpApp,
+        method: &str,
+        path: &str,
+        version: Version,
+        body: &'static [u8],
+    ) -> (u16, Option<HeaderValue>, String) {
+        let request = Request::builder()
+            .method(method)
+            .uri(path)
+            .version(version)
+            .body(Full::new(Bytes::from_static(body)))
+            .unwrap();
+        let response = app.answer(request).await;
+        let (status, connection) = (
+            response.status().as_u16(),
+            response.headers().get(CONNECTION).cloned(),
+        );
+        let body = response.into_body().collect().await.unwrap().to_bytes();
+        (status, connection, String::from_utf8(body.to_vec()).unwrap())
+    }
+
+    async fn get(app: &HttpApp, path: &str) -> (u16, String) {
+        let (status, _, body) = send(app, "GET", path, Version::HTTP_11, b"").await;
+        (status, body)
+    }
+
+    fn leave(app: &HttpApp) {
+        let exec = app.exec();
+        exec.node().start_leaving(exec.now(), &mut Actions::default());
+    }
+
+    #[tokio::test]
+    async fn a_body_above_the_limit_ends_its_connection() {
+        let app = app();
+        let path = "/nacos/v1/ns/instance";
+        for (version, length, status, connection) in [
+            (Version::HTTP_11, BODY_MAX + 1, 413, Some("close")),
+            (Version::HTTP_10, BODY_MAX + 1, 413, Some("close")),
+            (Version::HTTP_2, BODY_MAX + 1, 413, None),
+            (Version::HTTP_11, BODY_MAX, 400, None),
+        ] {
+            let body = &[b'x'; BODY_MAX + 1][..length];
+            let answer = send(&app, "POST", path, version, body).await;
+            let expected = connection.map(HeaderValue::from_static);
+            assert_eq!((answer.0, answer.1), (status, expected), "{version:?} {length}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_node_that_leaves_says_that_it_is_down_and_goes_on_to_answer_reads() {
+        let app = app();
+        leave(&app);
+        let write = "/nacos/v1/ns/instance?serviceName=s&ip=10.0.0.1&port=80";
+        for method in ["POST", "DELETE"] {
+            let (status, _, text) = send(&app, method, write, Version::HTTP_11, b"").await;
+            assert_eq!(
+                (status, text.as_str()),
+                (503, "server is DOWNnow, please try again later!"),
+                "{method}"
+            );
+        }
+        let metrics = get(&app, "/nacos/v1/ns/operator/metrics").await;
+        assert_eq!(metrics, (200, r#"{"status":"DOWN"}"#.to_owned()));
+        let (_, nodes) = get(&app, "/nacos/v1/core/cluster/nodes").await;
+        assert!(nodes.contains(r#""state":"DOWN""#), "{nodes}");
+        assert_eq!(get(&app, "/nacos/v1/ns/instance/list?serviceName=s").await.0, 200);
+    }
+
+    #[tokio::test]
+    async fn operators_see_who_is_there_and_how_busy_the_machine_is() {
+        let app = app();
+        let short = get(&app, "/nacos/v1/ns/operator/metrics").await;
+        assert_eq!(short, (200, r#"{"status":"UP"}"#.to_owned()));
+        let exec = app.exec();
+        let info = ConnectionInfo {
+            is_naming: true,
+            ..ConnectionInfo::default()
+        };
+        let opened = exec
+            .node()
+            .open_connection(info, exec.now(), &mut Actions::default());
+        assert!(opened.is_ok());
+        for (service, port) in [("a", 80), ("b", 80), ("b", 81)] {
+            let path = format!("/nacos/v1/ns/instance?serviceName={service}&ip=10.0.0.1&port={port}");
+            assert_eq!(send(&app, "POST", &path, Version::HTTP_11, b"").await.0, 200);
+        }
+        let (status, body) = get(&app, "/nacos/v1/ns/operator/metrics?onlyStatus=false").await;
+        assert_eq!(status, 200);
+        let metrics: Value = serde_json::from_str(&body).unwrap();
+        for (name, count) in [
+            ("serviceCount", 2),
+            ("instanceCount", 3),
+            ("subscribeCount", 0),
+            ("responsibleInstanceCount", 3),
+            ("clientCount", 3),
+            ("connectionBasedClientCount", 1),
+            ("ephemeralIpPortClientCount", 2),
+            ("persistentIpPortClientCount", 0),
+            ("responsibleClientCount", 3),
+        ] {
+            assert_eq!(metrics[name], count, "{name}: {body}");
+        }
+        for (name, most) in [("cpu", 1.0), ("load", f64::MAX), ("mem", 1.0)] {
+            let value = metrics[name].as_f64().unwrap();
+            assert!((0.0..=most).contains(&value), "{name}: {body}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_member_list_says_when_each_was_heard() {
+        let app = app();
+        let before = app.exec().now().wall;
+        let (_, body) = get(&app, "/nacos/v1/core/cluster/nodes").await;
+        let nodes: Value = serde_json::from_str(&body).unwrap();
+        let at = nodes["data"][0]["extendInfo"]["lastRefreshTime"]
+            .as_u64()
+            .unwrap();
+        assert!(at >= before.0, "{body}");
+    }
 
     #[test]
     fn each_resource_has_its_methods() {

@@ -20,7 +20,7 @@ use tracing::info;
 use super::pb::Envelope;
 use super::pb::distro_server::{Distro, DistroServer};
 use super::{MESSAGE_LIMIT, PROBE_LIMIT, STREAM_DEPTH, Shared, forward, inbound, probe};
-use crate::net::{self, Answering, App};
+use crate::net::{self, Answering, App, Port};
 use crate::transport::Transport;
 
 /// Serves the peer port until shutdown.
@@ -28,14 +28,8 @@ pub(super) async fn run(shared: Arc<Shared>, listener: TcpListener) {
     info!(address = ?listener.local_addr().ok(), "peer port is open");
     let clock = shared.executor.clock().clone();
     let stop = shared.shutdown.clone();
-    net::serve(
-        listener,
-        PeerPort(router(&shared)),
-        clock,
-        stop,
-        TaskTracker::new(),
-    )
-    .await;
+    let port = Port::new(PeerPort(router(&shared)), clock, stop);
+    net::serve(listener, port, TaskTracker::new()).await;
 }
 
 fn router(shared: &Arc<Shared>) -> Router {

@@ -226,7 +226,7 @@ async fn members_with_different_secrets_refuse_each_other_and_live() {
         assert!(
             member
                 .node()
-                .members()
+                .members(member.executor.now())
                 .iter()
                 .any(|status| status.address == other)
         );

@@ -14,10 +14,10 @@ const HEAD: &[u8] = b"{\"code\":200,\"message\":null,\"data\":";
 /// GET nodes: all members whose address starts with `keyword`, sorted by address.
 pub fn nodes(app: &HttpApp, params: &Params) -> Reply {
     let keyword = params.get("keyword").unwrap_or_default();
-    let now = app.exec().now().wall;
+    let now = app.exec().now();
     let mut out = HEAD.to_vec();
     out.push(b'[');
-    let members = app.exec().node().members();
+    let members = app.exec().node().members(now);
     for (at, member) in members
         .iter()
         .filter(|member| member.address.starts_with(keyword))
@@ -26,7 +26,7 @@ pub fn nodes(app: &HttpApp, params: &Params) -> Reply {
         if at > 0 {
             out.push(b',');
         }
-        write_member(&mut out, member, now);
+        write_member(&mut out, member, now.wall);
     }
     out.extend_from_slice(b"]}");
     Reply::json(out)
@@ -34,10 +34,11 @@ pub fn nodes(app: &HttpApp, params: &Params) -> Reply {
 
 /// GET self: this member.
 pub fn this(app: &HttpApp) -> Reply {
-    let now = app.exec().now().wall;
+    let now = app.exec().now();
     let mut out = HEAD.to_vec();
-    match app.exec().node().members().iter().find(|member| member.is_self) {
-        Some(member) => write_member(&mut out, member, now),
+    let members = app.exec().node().members(now);
+    match members.iter().find(|member| member.is_self) {
+        Some(member) => write_member(&mut out, member, now.wall),
         None => out.extend_from_slice(b"null"),
     }
     out.push(b'}');
@@ -71,4 +72,29 @@ fn write_member(out: &mut Vec<u8>, member: &MemberStatus, now: Millis) {
           \"grpcReportEnabled\":true},\"configAbility\":{\"supportRemoteMetrics\":false},\
           \"namingAbility\":{\"supportJraft\":false}},\"grpcReportEnabled\":true}",
     );
+}
+
+#[cfg(test)]
+mod tests {
+    use rollcall_node::MemberState;
+
+    use super::*;
+
+    #[test]
+    fn the_time_of_the_last_answer_is_its_age_before_now() {
+        for (age, time) in [(Some(Millis(1_500)), 1_700_000_000_000u64), (None, 0)] {
+            let member = MemberStatus {
+                address: "10.0.0.1:8848".into(),
+                state: MemberState::Up,
+                is_self: false,
+                ready: true,
+                epoch: 1,
+                last_seen: age,
+            };
+            let mut out = Vec::new();
+            write_member(&mut out, &member, Millis(1_700_000_001_500));
+            let text = String::from_utf8(out).unwrap();
+            assert!(text.contains(&format!("{{\"lastRefreshTime\":{time},")), "{text}");
+        }
+    }
 }

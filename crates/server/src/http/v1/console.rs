@@ -29,10 +29,10 @@ pub fn readiness(app: &HttpApp) -> Result<Reply, HttpFailure> {
 
 /// GET server/state: what this server is, all values as text.
 pub fn server_state(app: &HttpApp) -> Reply {
-    let mode = if app.exec().node().members().len() > 1 {
-        "cluster"
-    } else {
+    let mode = if app.exec().node().peers().is_empty() {
         "standalone"
+    } else {
+        "cluster"
     };
     let port = app.main_port().to_string();
     let mut out = vec![b'{'];

@@ -3,26 +3,48 @@
 use crate::http::params::Params;
 use crate::http::reply::Reply;
 use crate::http::router::HttpApp;
-use crate::metrics;
+use crate::json;
 
-/// GET: `UP`, since a node that is not ready does not come this far; with `onlyStatus=false` counts as well.
-pub fn metrics(app: &HttpApp, params: &Params) -> Reply {
-    if params
+/// GET: `UP`, or `DOWN` while the node leaves; one that is not ready does not come this far. With `onlyStatus=false`
+/// counts as well.
+pub async fn metrics(app: &HttpApp, params: &Params) -> Reply {
+    let node = app.exec().node().clone();
+    let mut out = b"{\"status\":".to_vec();
+    json::string(&mut out, &node.state().to_string());
+    let is_short = params
         .get("onlyStatus")
-        .is_none_or(|only| only.eq_ignore_ascii_case("true"))
-    {
-        return Reply::json(b"{\"status\":\"UP\"}".to_vec());
+        .is_none_or(|only| only.eq_ignore_ascii_case("true"));
+    if !is_short {
+        let metrics = node.metrics();
+        // Looks at every row, which would keep other requests of this thread waiting.
+        let census = tokio::task::spawn_blocking(move || node.census())
+            .await
+            .unwrap_or_default();
+        let metric = |name| metrics.get(name).unwrap_or_default();
+        for (name, count) in [
+            ("serviceCount", metric("rollcall_services")),
+            ("instanceCount", metric("rollcall_instances")),
+            ("subscribeCount", metric("rollcall_subscriptions")),
+            ("responsibleInstanceCount", census.own_instances as u64),
+            ("clientCount", (census.connections + census.beating) as u64),
+            ("connectionBasedClientCount", census.connections as u64),
+            ("ephemeralIpPortClientCount", census.beating as u64),
+            ("persistentIpPortClientCount", 0), // There are no persistent instances yet.
+            ("responsibleClientCount", census.own_clients as u64),
+        ] {
+            json::member(&mut out, name);
+            json::unsigned(&mut out, count);
+        }
+        let machine = app.machine().load();
+        for (name, value) in [
+            ("cpu", machine.cpu),
+            ("load", machine.load),
+            ("mem", machine.memory),
+        ] {
+            json::member(&mut out, name);
+            json::double(&mut out, value);
+        }
     }
-    let metrics = app.exec().node().metrics();
-    let mut out = b"{\"status\":\"UP\"".to_vec();
-    let members = [
-        ("serviceCount", "rollcall_services"),
-        ("instanceCount", "rollcall_instances"),
-        ("subscribeCount", "rollcall_subscriptions"),
-        ("clientCount", "rollcall_clients"),
-        ("connectionBasedClientCount", "rollcall_connections"),
-    ];
-    metrics::write_members(&mut out, &metrics, &members);
     out.push(b'}');
     Reply::json(out)
 }
