@@ -26,7 +26,7 @@ async fn the_rust_sdk_finds_its_way() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_python_sdk_finds_its_way_over_grpc() {
     // This client registers again only at the ticks of a timer of 30 s: rows of a killed node must be kept for longer.
-    run("python-grpc", 11, &[("--orphan-gone", "40s")]).await;
+    run("python-grpc", 11, &[]).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

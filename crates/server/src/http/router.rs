@@ -12,7 +12,6 @@ use http::header::{ACCEPT, ACCESS_CONTROL_REQUEST_METHOD, CONNECTION, CONTENT_TY
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Version};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use rollcall_node::action::Actions;
-use rollcall_node::error::NodeError;
 use rollcall_node::request::{HttpWrite, WriteDone};
 
 use crate::error::{HttpFailure, HttpForm};
