@@ -20,18 +20,17 @@ const PATIENCE: Duration = Duration::from_secs(400);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_rust_sdk_finds_its_way() {
-    run("rust", 11, &[]).await;
+    run("rust", 11).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_python_sdk_finds_its_way_over_grpc() {
-    // This client registers again only at the ticks of a timer of 30 s: rows of a killed node must be kept for longer.
-    run("python-grpc", 11, &[]).await;
+    run("python-grpc", 11).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_python_sdk_finds_its_way_over_http() {
-    run("python-http", 9, &[]).await;
+    run("python-http", 9).await;
 }
 
 /// Command line of each client, by name.
@@ -76,7 +75,7 @@ impl Drop for Program {
 }
 
 /// Runs one client's scenarios on a cluster of its own.
-async fn run(name: &str, n_scenarios: usize, flags: &[(&str, &str)]) {
+async fn run(name: &str, n_scenarios: usize) {
     let Some(command) = tokio::task::spawn_blocking(programs)
         .await
         .ok()
@@ -84,12 +83,7 @@ async fn run(name: &str, n_scenarios: usize, flags: &[(&str, &str)]) {
     else {
         panic!("scripts/clients.sh knows no {name}");
     };
-    let builder = Cluster::builder(3);
-    let cluster = flags
-        .iter()
-        .fold(builder, |builder, (flag, value)| builder.flag(flag, value))
-        .start()
-        .await;
+    let cluster = Cluster::start(3).await;
     match scenarios(name, command, &cluster).await {
         Ok(passed) => {
             println!("{name}: {passed} scenarios passed");
