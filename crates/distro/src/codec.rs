@@ -10,7 +10,7 @@ use flate2::Compression;
 use flate2::read::DeflateDecoder;
 use flate2::write::DeflateEncoder;
 
-use crate::message::{Forward, ForwardReply, Frame, LinkHello, LinkRefusal, Probe, Reply, Welcome};
+use crate::message::{Forward, ForwardReply, Frame, LinkHello, LinkRefusal, Op, Probe, Reply, Welcome};
 
 /// The newest format version this code speaks.
 pub const FORMAT: u8 = 1;
@@ -69,7 +69,7 @@ macro_rules! kinds {
 kinds! {
     1 LinkHello, 2 Challenge, 3 Proof, 4 Result<Welcome, LinkRefusal>,
     5 Frame, 6 Reply, 7 Probe, 8 Forward, 9 ForwardReply,
-    10 Verdict, 11 Sealed,
+    10 Verdict, 11 Sealed, 12 Op,
 }
 
 /// The acceptor's challenge: second message of the handshake.

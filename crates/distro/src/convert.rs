@@ -3,10 +3,15 @@
 use std::sync::Arc;
 
 use rollcall_core::registry::change::{ClientId, Override, RowOp, VersionedValue};
-use rollcall_core::{Instance, MemberId, Metadata, RowKey, ServiceKey, Stamp};
+use rollcall_core::registry::records::{
+    ClusterSettings, HiddenRows, NamespaceSettings, Quarantine, Record, RecordKey, ServiceSettings,
+};
+use rollcall_core::{Instance, MemberId, Metadata, Millis, RowKey, ServiceKey, Stamp};
 use smol_str::SmolStr;
 
-use crate::message::{Op, WireInstance, WireOverride, WireRow, WireService, WireValue};
+use crate::message::{
+    Op, WireInstance, WireOverride, WireRecord, WireRecordKey, WireRow, WireService, WireValue,
+};
 
 impl From<&ServiceKey> for WireService {
     fn from(key: &ServiceKey) -> Self {
@@ -107,6 +112,104 @@ impl From<WireOverride> for Override {
     }
 }
 
+impl From<&RecordKey> for WireRecordKey {
+    fn from(key: &RecordKey) -> Self {
+        match key {
+            RecordKey::Namespace(id) => WireRecordKey::Namespace(id.to_string()),
+            RecordKey::Service(service) => WireRecordKey::Service(service.into()),
+            RecordKey::Cluster(service, name) => WireRecordKey::Cluster(service.into(), name.to_string()),
+            RecordKey::Quarantine(service, rows) => WireRecordKey::Quarantine(
+                service.into(),
+                rows.ip.to_string(),
+                rows.port,
+                rows.cluster.as_ref().map(|c| c.to_string()),
+            ),
+            RecordKey::Switch(name) => WireRecordKey::Switch(name.to_string()),
+        }
+    }
+}
+
+impl From<WireRecordKey> for RecordKey {
+    fn from(wire: WireRecordKey) -> Self {
+        match wire {
+            WireRecordKey::Namespace(id) => RecordKey::Namespace(id.into()),
+            WireRecordKey::Service(service) => RecordKey::Service((&service).into()),
+            WireRecordKey::Cluster(service, name) => RecordKey::Cluster((&service).into(), name.into()),
+            WireRecordKey::Quarantine(service, ip, port, cluster) => {
+                let (ip, cluster) = (ip.into(), cluster.map(SmolStr::from));
+                RecordKey::Quarantine((&service).into(), HiddenRows { ip, port, cluster })
+            }
+            WireRecordKey::Switch(name) => RecordKey::Switch(name.into()),
+        }
+    }
+}
+
+impl From<&Record> for WireRecord {
+    fn from(record: &Record) -> Self {
+        match record {
+            Record::Namespace(settings) => WireRecord::Namespace {
+                name: settings.name.to_string(),
+                description: settings.description.to_string(),
+            },
+            Record::Service(settings) => WireRecord::Service {
+                protect_threshold: settings.protect_threshold,
+                metadata: pairs(&settings.metadata),
+                selector: settings.selector.to_string(),
+                is_ephemeral: settings.is_ephemeral,
+            },
+            Record::Cluster(settings) => WireRecord::Cluster {
+                health_checker: settings.health_checker.to_string(),
+                check_port: settings.check_port,
+                uses_instance_port: settings.uses_instance_port,
+                metadata: pairs(&settings.metadata),
+            },
+            Record::Quarantine(why) => WireRecord::Quarantine {
+                until: why.until.map(|until| until.0),
+                reason: why.reason.to_string(),
+            },
+            Record::Switch(value) => WireRecord::Switch(value.to_string()),
+        }
+    }
+}
+
+impl From<WireRecord> for Record {
+    fn from(wire: WireRecord) -> Self {
+        match wire {
+            WireRecord::Namespace { name, description } => Record::Namespace(Arc::new(NamespaceSettings {
+                name: name.into(),
+                description: description.into(),
+            })),
+            WireRecord::Service {
+                protect_threshold,
+                metadata: pairs,
+                selector,
+                is_ephemeral,
+            } => Record::Service(Arc::new(ServiceSettings {
+                protect_threshold,
+                metadata: metadata(pairs),
+                selector: selector.into(),
+                is_ephemeral,
+            })),
+            WireRecord::Cluster {
+                health_checker,
+                check_port,
+                uses_instance_port,
+                metadata: pairs,
+            } => Record::Cluster(Arc::new(ClusterSettings {
+                health_checker: health_checker.into(),
+                check_port,
+                uses_instance_port,
+                metadata: metadata(pairs),
+            })),
+            WireRecord::Quarantine { until, reason } => Record::Quarantine(Arc::new(Quarantine {
+                until: until.map(Millis),
+                reason: reason.into(),
+            })),
+            WireRecord::Switch(value) => Record::Switch(value.into()),
+        }
+    }
+}
+
 impl From<&RowOp> for Op {
     fn from(op: &RowOp) -> Self {
         match op {
@@ -146,6 +249,12 @@ impl From<&RowOp> for Op {
                     VersionedValue::NoOverride => WireValue::NoOverride,
                 },
             },
+            RowOp::Record { key, stamp, record } => Op::Record {
+                key: key.into(),
+                time: stamp.time,
+                member: stamp.member.0,
+                record: record.as_ref().map(Into::into),
+            },
         }
     }
 }
@@ -176,6 +285,19 @@ pub fn row_op(op: Op, origin: MemberId) -> RowOp {
             },
             service: (&service).into(),
             row: row.into(),
+        },
+        Op::Record {
+            key,
+            time,
+            member,
+            record,
+        } => RowOp::Record {
+            key: key.into(),
+            stamp: Stamp {
+                time,
+                member: MemberId(member),
+            },
+            record: record.map(Into::into),
         },
         Op::ClientGone { client } => RowOp::ClientGone {
             client: ClientId {

@@ -339,6 +339,9 @@ impl Engine {
                 self.registry.apply_withdraw(client, &service, hash, now, changes);
             }
             RowOp::ClientGone { client } => self.registry.apply_client_gone(client, now, changes),
+            RowOp::Record { key, stamp, record } => {
+                self.registry.apply_record(&key, record, stamp, now, changes);
+            }
             RowOp::Versioned {
                 service,
                 row,
@@ -447,7 +450,7 @@ impl Engine {
         }
         let versioned: Vec<Op> = rows
             .iter()
-            .filter(|op| matches!(op, RowOp::Versioned { .. }))
+            .filter(|op| op.version().is_some())
             .map(Op::from)
             .collect();
         for chunk in versioned.chunks(MAX_OFFER) {
@@ -460,18 +463,11 @@ impl Engine {
         let mut back = Vec::new();
         for op in rows {
             self.counters.rows_repaired.fetch_add(1, Ordering::Relaxed);
-            if let RowOp::Versioned {
-                service,
-                row,
-                stamp,
-                value,
-            } = row_op(op.clone(), peer.id)
-            {
-                let ours = self.registry.versioned(&service, &row, value.kind());
-                if let Some(newer) = ours.filter(|o| o.is_newer_than(stamp)) {
-                    back.push(Op::from(&newer));
-                    continue;
-                }
+            let offered = row_op(op.clone(), peer.id);
+            let ours = self.registry.known(&offered);
+            if let Some(newer) = ours.filter(|ours| ours.version() > offered.version()) {
+                back.push(Op::from(&newer));
+                continue;
             }
             self.apply(peer.id, op, now, effects);
         }

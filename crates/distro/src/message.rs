@@ -216,6 +216,64 @@ pub enum WireValue {
     NoOverride,
 }
 
+/// What a record of operator data is about.
+#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
+pub enum WireRecordKey {
+    /// A namespace.
+    Namespace(String),
+    /// A service.
+    Service(WireService),
+    /// A cluster of a service.
+    Cluster(WireService, String),
+    /// Hidden rows of a service: address, port, cluster or all.
+    Quarantine(WireService, String, u16, Option<String>),
+    /// A switch.
+    Switch(String),
+}
+
+/// Content of a record of operator data.
+#[derive(Clone, Debug, PartialEq, Encode, Decode)]
+pub enum WireRecord {
+    /// See `NamespaceSettings`.
+    Namespace {
+        /// Name for people.
+        name: String,
+        /// Description.
+        description: String,
+    },
+    /// See `ServiceSettings`.
+    Service {
+        /// Protection threshold.
+        protect_threshold: f64,
+        /// Metadata pairs in order.
+        metadata: Vec<(String, String)>,
+        /// Selector as JSON text.
+        selector: String,
+        /// Made for ephemeral instances.
+        is_ephemeral: bool,
+    },
+    /// See `ClusterSettings`.
+    Cluster {
+        /// Health checker as JSON text.
+        health_checker: String,
+        /// Port that is checked.
+        check_port: u16,
+        /// The instance's own port is checked instead.
+        uses_instance_port: bool,
+        /// Metadata pairs in order.
+        metadata: Vec<(String, String)>,
+    },
+    /// See `Quarantine`.
+    Quarantine {
+        /// Wall time of its end, in milliseconds.
+        until: Option<u64>,
+        /// For people.
+        reason: String,
+    },
+    /// See `RecordKey::Switch`.
+    Switch(String),
+}
+
 /// One change of one row, or the end of a client.
 #[derive(Clone, Debug, PartialEq, Encode, Decode)]
 pub enum Op {
@@ -256,6 +314,17 @@ pub enum Op {
         member: u64,
         /// New content.
         value: WireValue,
+    },
+    /// A record of operator data changes: the greater stamp wins wherever it arrives.
+    Record {
+        /// What it is about.
+        key: WireRecordKey,
+        /// Hybrid time of the write.
+        time: u64,
+        /// Member that wrote it.
+        member: u64,
+        /// New content; `None`: removed.
+        record: Option<WireRecord>,
     },
 }
 

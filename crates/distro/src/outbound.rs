@@ -429,27 +429,34 @@ impl Engine {
     fn take_offer(&self, peer: &Peer, rows: Vec<Op>, now: Now, effects: &mut Effects) {
         let mut back = Vec::new();
         for op in rows {
-            let RowOp::Versioned {
-                service,
-                row,
-                stamp,
-                value,
-            } = row_op(op, peer.id)
-            else {
+            let offered = row_op(op, peer.id);
+            let Some(stamp) = offered.version() else {
                 continue;
             };
-            let held = Versioned { stamp, value };
-            let ours = self.registry.versioned(&service, &row, held.value.kind());
+            let ours = self.registry.known(&offered);
             let is_unknown = ours.is_none();
             let (log, changes) = (&self.log, &mut effects.changes);
-            if let Some(ours) = ours.filter(|o| o.is_newer_than(stamp)) {
+            if let Some(ours) = ours.filter(|ours| ours.version() > Some(stamp)) {
                 back.push(Op::from(&ours));
-            } else if self.wrote(stamp) && is_unknown {
-                self.registry
-                    .remove_again(&service, &row, &held, now, log, changes);
-            } else {
-                self.registry
-                    .apply_versioned(&service, &row, held, now, log, changes);
+                continue;
+            }
+            match offered {
+                RowOp::Versioned {
+                    service, row, value, ..
+                } => {
+                    let held = Versioned { stamp, value };
+                    if self.wrote(stamp) && is_unknown {
+                        self.registry
+                            .remove_again(&service, &row, &held, now, log, changes);
+                    } else {
+                        self.registry
+                            .apply_versioned(&service, &row, held, now, log, changes);
+                    }
+                }
+                RowOp::Record { key, record, .. } => {
+                    self.registry.apply_record(&key, record, stamp, now, changes);
+                }
+                RowOp::Publish { .. } | RowOp::Withdraw { .. } | RowOp::ClientGone { .. } => continue,
             }
             self.counters.rows_repaired.fetch_add(1, Ordering::Relaxed);
         }

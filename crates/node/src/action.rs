@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use rollcall_core::registry::change::RowOp;
 use rollcall_core::{MemberId, Millis, ServiceKey, ServiceView};
 use rollcall_distro::Report;
 use rollcall_distro::message::{Forward, Probe};
@@ -101,6 +102,8 @@ pub enum Action {
         /// The question.
         probe: Probe,
     },
+    /// Keep on disk what operators changed, in order; it is given back by [`crate::Node::restore`] at the next start.
+    Store(Vec<RowOp>),
     /// Tell operators, in the log.
     Report(Report),
     /// Something is due at once: call `tick` soon, without waiting for the next deadline.

@@ -43,6 +43,8 @@ pub struct NodeConfig {
     pub log_capacity: usize,
     /// Time a removal is remembered. Default 2 min.
     pub tombstone_life: Millis,
+    /// Time a removal of operator data is remembered. Default 7 days.
+    pub operator_tombstone_life: Millis,
     /// Longest wait of an HTTP write for a second member. Default 20 ms.
     pub replicate_wait: Millis,
     /// How long an empty service stays listed. Default 60 s.
@@ -83,6 +85,7 @@ impl NodeConfig {
             verify_interval: Millis::secs(1),
             log_capacity: 65_536,
             tombstone_life: Millis::secs(120),
+            operator_tombstone_life: Millis::secs(7 * 24 * 3600),
             replicate_wait: Millis(20),
             empty_service_life: Millis::secs(60),
             override_life: Millis::secs(24 * 3600),

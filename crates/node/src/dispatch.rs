@@ -47,7 +47,8 @@ impl Node {
         let way = Way {
             hops: forward.hops,
             taken: Some(forward.time),
-            n_outdated: 0,
+            is_forwarded: true,
+            ..Way::default()
         };
         self.route(ticket, write, Vec::new(), way, now, actions);
     }
@@ -62,13 +63,17 @@ impl Node {
         };
         let result = match reply.result {
             Ok(done) => Ok(from_wire_done(done)),
-            Err(WireError::Outdated(newest)) if forwarded.way.taken.is_none() => {
+            Err(WireError::Outdated(newest)) if forwarded.way.is_own_and_prompt() => {
                 self.registry.clock().observe(newest);
+                forwarded.way.taken = None;
                 forwarded.way.n_outdated += 1;
                 if forwarded.way.n_outdated < MAX_OUTDATED {
                     forwarded.tried.retain(|id| *id != forwarded.to);
                 }
                 return self.route_again(forwarded, now, actions);
+            }
+            Err(WireError::Outdated(_)) if !forwarded.way.is_forwarded => {
+                Ok(self.overtaken(&forwarded.write))
             }
             Err(error) => Err(from_wire_error(error)),
         };
@@ -101,9 +106,10 @@ impl Node {
 
     /// A forward got no reply: the next in rank is asked, at last this node takes the write.
     pub fn forward_failed(&self, id: ForwardId, now: Now, actions: &mut Actions) {
-        let Some(forwarded) = self.pending.take_forward(id) else {
+        let Some(mut forwarded) = self.pending.take_forward(id) else {
             return;
         };
+        forwarded.way.has_failed = true;
         Counters::add(&self.counters.forwards_failed);
         self.engine.suspect(forwarded.to);
         self.route_again(forwarded, now, actions);
@@ -140,7 +146,7 @@ impl Node {
         let to = view.ranked(write.service()).find(is_candidate);
         let to = to.filter(|id| *id != me && way.hops < MAX_HOPS);
         let Some(to) = to else {
-            return self.apply(ticket, write, way.taken, now, actions);
+            return self.apply(ticket, write, way, now, actions);
         };
         if self.pending.is_full() {
             Counters::add(&self.counters.writes_over_limit);
@@ -153,10 +159,12 @@ impl Node {
         }
         tried.push(to);
         way.hops += 1;
+        let time = way.taken.unwrap_or_else(|| self.registry.clock().tick(now.wall));
+        way.taken = Some(time);
         let forward = Forward {
             view: view.number(),
             hops: way.hops,
-            time: way.taken.unwrap_or_else(|| self.registry.clock().tick(now.wall)),
+            time,
             write: to_wire(&write),
         };
         let id = self.pending.add_forward(Forwarded {
@@ -171,14 +179,18 @@ impl Node {
     }
 
     /// Applies a write here and answers when a second member has it, or after a short while.
-    fn apply(&self, ticket: Ticket, write: HttpWrite, taken: Option<u64>, now: Now, actions: &mut Actions) {
+    fn apply(&self, ticket: Ticket, write: HttpWrite, way: Way, now: Now, actions: &mut Actions) {
         let mut effects = Effects::default();
         let before = self.engine.log().head();
         let is_registration = matches!(
             write,
             HttpWrite::Register { .. } | HttpWrite::Beat { full: Some(_), .. }
         );
-        let result = self.apply_write(write, taken, now, &mut effects);
+        let if_overtaken = self.overtaken(&write);
+        let mut result = self.apply_write(write, way.taken_before(), now, &mut effects);
+        if !way.is_forwarded && matches!(result, Err(NodeError::Outdated { .. })) {
+            result = Ok(if_overtaken);
+        }
         let seq = self.engine.log().head();
         self.settle(effects, now, actions);
         let accepted = Some(Accepted {
@@ -202,6 +214,19 @@ impl Node {
             },
         );
         actions.wake();
+    }
+
+    /// What is answered to a write that another one has overtaken while its owner did not answer: as if it had been
+    /// applied and then replaced.
+    fn overtaken(&self, write: &HttpWrite) -> WriteDone {
+        match write {
+            HttpWrite::Beat { .. } => WriteDone::BeatKnown {
+                interval: self.config.beat_interval,
+            },
+            HttpWrite::Register { .. } | HttpWrite::Deregister { .. } | HttpWrite::Update { .. } => {
+                WriteDone::Ok
+            }
+        }
     }
 
     fn apply_write(

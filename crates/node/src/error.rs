@@ -33,6 +33,18 @@ pub enum NodeError {
         /// Name asked for.
         name: String,
     },
+    /// A service that shall be made is there already.
+    #[error("specified service already exists, serviceName : {}", .0.grouped_name())]
+    ServiceExists(ServiceKey),
+    /// A service that shall be changed or removed is not there.
+    #[error("service {} not found!", .0.grouped_name())]
+    NoService(ServiceKey),
+    /// A service that shall be removed still has instances.
+    #[error(
+        "Service {} is not empty, can't be delete. Please unregister instance first",
+        .0.grouped_name()
+    )]
+    ServiceNotEmpty(ServiceKey),
     /// The service has no instance in the cluster asked for.
     #[error("no ips found for cluster {cluster} in service {service}")]
     ClusterEmpty {

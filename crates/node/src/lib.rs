@@ -18,6 +18,7 @@ mod pending;
 mod push;
 pub mod reads;
 pub mod request;
+pub mod settings;
 
 pub use action::{Accepted, Action, Actions, ForwardId, Push, Ticket};
 pub use config::NodeConfig;
@@ -28,3 +29,4 @@ pub use operator::{MemberStatus, PublisherStatus, RowStatus};
 pub use reads::ServiceAnswer;
 pub use request::{ConnectionId, ConnectionInfo, HttpWrite, RowTarget, ServiceNames, WriteDone};
 pub use rollcall_distro::{Death, Fault, Faults, LinkError, LinkId, MemberState, ProbeResult, Report};
+pub use settings::{NamespaceStatus, ServiceDetail};

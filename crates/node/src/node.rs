@@ -40,6 +40,9 @@ pub struct Node {
     clean_bucket: AtomicU64,
 }
 
+/// Operator data is cleaned once in so many buckets, about once a second: quarantines end then.
+const CLEAN_RECORDS: usize = N_BUCKETS / 10;
+
 impl fmt::Debug for Node {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Node")
@@ -174,12 +177,17 @@ impl Node {
         let lives = Lives {
             empty_service: self.config.empty_service_life,
             tombstone: self.config.tombstone_life,
+            operator_tombstone: self.config.operator_tombstone_life,
             over: self.config.override_life,
         };
         let mut n_cleaned = 0;
         while due <= now.mono.0 && n_cleaned < N_BUCKETS {
             let bucket = self.clean_bucket.fetch_add(1, Ordering::Relaxed) as usize % N_BUCKETS;
             let log = self.engine.log();
+            if bucket.is_multiple_of(CLEAN_RECORDS) {
+                let (life, changes) = (lives.operator_tombstone, &mut effects.changes);
+                self.registry.clean_records(life, now, &owns, log, changes);
+            }
             self.registry
                 .clean(bucket, lives, now, &owns, log, &mut effects.changes);
             due += step;
@@ -230,6 +238,10 @@ impl Node {
             if let Some(service) = changes.first() {
                 self.pusher.changed(service, changes.len(), now, actions);
             }
+        }
+        let durable = self.registry.take_durable();
+        if !durable.is_empty() {
+            actions.push(Action::Store(durable));
         }
         for effect in effects.list {
             match effect {

@@ -36,8 +36,12 @@ pub(crate) struct Forwarded {
 pub(crate) struct Way {
     /// How often the write has been passed on.
     pub(crate) hops: u8,
-    /// Hybrid time at which another member took it from its client; `None`: the client is this node's.
+    /// Hybrid time at which a member took it from its client; `None`: this node just did and has not sent it on.
     pub(crate) taken: Option<u64>,
+    /// The client is another member's.
+    pub(crate) is_forwarded: bool,
+    /// Some member was asked and gave no usable reply: time has passed since the write was taken.
+    pub(crate) has_failed: bool,
     /// How often a member knew a newer version of the row.
     pub(crate) n_outdated: u8,
 }
@@ -49,6 +53,23 @@ struct Waits {
     /// By the member whose log, and the position in it, that an answer waits for; `None`: that any peer has it.
     positions: BTreeMap<(Option<MemberId>, u64, u64), (Millis, Answer)>,
     deadlines: BTreeMap<(Millis, u64), (Option<MemberId>, u64)>,
+}
+
+impl Way {
+    /// A newer version met now was made at the same moment, or by a faster clock: the write may go after it. Once time
+    /// has passed, it was made later, and stays.
+    pub(crate) fn is_own_and_prompt(&self) -> bool {
+        !self.is_forwarded && !self.has_failed
+    }
+
+    /// The time to apply the write with here; `None`: the newest.
+    pub(crate) fn taken_before(&self) -> Option<u64> {
+        if self.is_own_and_prompt() {
+            None
+        } else {
+            self.taken
+        }
+    }
 }
 
 /// All waiting writes of a node.

@@ -214,6 +214,24 @@ fn a_write_that_meets_a_newer_version_is_sent_anew_with_a_newer_time() {
 }
 
 #[test]
+fn a_write_that_another_has_overtaken_after_its_owner_failed_is_answered_as_done() {
+    let node = node_among_three();
+    let service = service_owned_by(&node, ADDRESSES[1]);
+    let mut actions = Actions::default();
+    node.write(Ticket(1), register(&service), clock(2), &mut actions);
+    let (id, _, first) = forward_in(&actions).unwrap();
+    let mut actions = Actions::default();
+    node.forward_failed(id, clock(1_002), &mut actions);
+    let (id, _, second) = forward_in(&actions).unwrap();
+    assert_eq!(second.time, first.time, "it does not pass what was written meanwhile");
+    let mut actions = Actions::default();
+    let newest = first.time + 1;
+    let reply = Node::forward_reply(Err(NodeError::Outdated { newest }), None);
+    node.forward_replied(id, reply, clock(1_003), &mut actions);
+    assert_eq!(answer_in(&actions), Some(Ok(WriteDone::Ok)));
+}
+
+#[test]
 fn a_forward_that_comes_after_a_newer_write_is_refused_to_its_sender() {
     let node = node_among_three();
     let service = service_owned_by(&node, ADDRESSES[0]);

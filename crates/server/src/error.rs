@@ -134,9 +134,12 @@ impl From<&NodeError> for HttpFailure {
                     form: HttpForm::Bare,
                 }
             }
-            NodeError::Instance(_) | NodeError::ServiceNotFound { .. } | NodeError::Page(_) => {
-                Self::text(StatusCode::BAD_REQUEST, text)
-            }
+            NodeError::Instance(_)
+            | NodeError::ServiceNotFound { .. }
+            | NodeError::ServiceExists(_)
+            | NodeError::NoService(_)
+            | NodeError::ServiceNotEmpty(_)
+            | NodeError::Page(_) => Self::text(StatusCode::BAD_REQUEST, text),
             NodeError::ClusterEmpty { .. } | NodeError::InstanceNotFound => {
                 Self::text(StatusCode::NOT_FOUND, text)
             }
@@ -173,7 +176,10 @@ impl From<&NodeError> for GrpcFailure {
             NodeError::Instance(_) => Self::error(400, 400, text),
             NodeError::UnknownConnection => Self::error(500, 301, text),
             NodeError::NotNaming(_) => Self::error(-401, -401, text),
-            NodeError::ServiceNotFound { .. } => Self::error(400, 400, text),
+            NodeError::ServiceNotFound { .. }
+            | NodeError::ServiceExists(_)
+            | NodeError::NoService(_)
+            | NodeError::ServiceNotEmpty(_) => Self::error(400, 400, text),
             NodeError::ClusterEmpty { .. } | NodeError::InstanceNotFound => Self::error(404, 404, text),
             NodeError::NotReady => Self::error(500, 300, "Server is starting,please try later."),
             NodeError::Leaving => Self::error(500, 300, "Server is down,please try later."),

@@ -20,6 +20,7 @@ use crate::connections::{Connections, Delivery};
 use crate::grpc::outgoing::Outgoing;
 use crate::metrics::ShellMetrics;
 use crate::peer::Peers;
+use crate::store::Store;
 
 /// What a write or a forwarded write comes to: its result, and for a forwarded one where its change stands.
 pub type Answer = (Result<WriteDone, NodeError>, Option<Accepted>);
@@ -37,11 +38,12 @@ struct Shell {
     next_ticket: AtomicU64,
     wake: Notify,
     peers: OnceLock<Peers>,
+    store: Option<Store>,
 }
 
 impl Executor {
-    /// An executor for `node` with empty tables.
-    pub fn new(node: Arc<Node>, clock: Clock) -> Self {
+    /// An executor for `node` with empty tables; without a store, nothing is kept on disk.
+    pub fn new(node: Arc<Node>, clock: Clock, store: Option<Store>) -> Self {
         Executor(Arc::new(Shell {
             node,
             clock,
@@ -51,6 +53,7 @@ impl Executor {
             next_ticket: AtomicU64::new(1),
             wake: Notify::new(),
             peers: OnceLock::new(),
+            store,
         }))
     }
 
@@ -62,6 +65,11 @@ impl Executor {
     /// The peer side, once it is there.
     pub fn peers(&self) -> Option<&Peers> {
         self.0.peers.get()
+    }
+
+    /// What keeps operator data on disk, if anything does.
+    pub fn store(&self) -> Option<&Store> {
+        self.0.store.as_ref()
     }
 
     /// The node.
@@ -140,6 +148,11 @@ impl Executor {
             } => {
                 if let Some((_, sender)) = self.0.tickets.remove(&ticket.0) {
                     let _ = sender.send((result, accepted)); // The client may have gone.
+                }
+            }
+            Action::Store(ops) => {
+                if let Some(store) = self.store() {
+                    store.keep(&ops);
                 }
             }
             Action::Report(report) => self.log(report),

@@ -16,6 +16,7 @@ pub mod net;
 pub mod peer;
 pub mod service_info;
 pub mod shutdown;
+pub mod store;
 pub mod transport;
 pub mod wiring;
 

@@ -152,6 +152,20 @@ impl Snapshot {
         {
             add(name, help.trim_end_matches('.'), true, value);
         }
+        if let Some(store) = exec.store() {
+            add(
+                "rollcall_store_waiting",
+                "Rows and records that wait for the disk",
+                false,
+                store.n_waiting(),
+            );
+            add(
+                "rollcall_store_failures",
+                "Writes to the disk that failed and are tried again",
+                true,
+                store.n_failures(),
+            );
+        }
         add(
             "rollcall_streams",
             "Connections known to the shell",

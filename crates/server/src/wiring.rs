@@ -21,6 +21,7 @@ use crate::http::router::{HttpApp, HttpSettings};
 use crate::net::{self, Port};
 use crate::peer::{PeerConfig, PeerError, Peers};
 use crate::shutdown::{self, Signals};
+use crate::store::{Store, StoreError};
 
 /// Longest sleep of the tick task.
 const TICK_MAX: Duration = Duration::from_secs(1);
@@ -43,6 +44,9 @@ pub enum StartError {
     /// Signals cannot be listened for.
     #[error("cannot listen for signals: {0}")]
     Signals(io::Error),
+    /// The store.
+    #[error("{0}")]
+    Store(#[from] StoreError),
     /// The peer side.
     #[error("cannot start the peer side: {0}")]
     Peers(#[from] PeerError),
@@ -67,13 +71,23 @@ pub async fn run(config: Config) -> Result<(), StartError> {
         )?),
         false => None,
     };
+    let (store, kept) = match &config.data_dir {
+        Some(dir) => {
+            let (store, kept) = Store::open(dir, &config.node.self_address)?;
+            (Some(store), kept)
+        }
+        None => (None, Vec::new()),
+    };
     raise_file_limit();
 
     let clock = Clock::start();
     let mut node_config = config.node.clone();
     node_config.seed = fastrand::u64(..);
     let node = Arc::new(Node::new(node_config, fastrand::u64(1..), clock.now()));
-    let exec = Executor::new(node.clone(), clock.clone());
+    if !kept.is_empty() {
+        node.restore(kept, clock.now());
+    }
+    let exec = Executor::new(node.clone(), clock.clone(), store);
     let stop = CancellationToken::new();
     let tasks = TaskTracker::new();
     let peers_stop = CancellationToken::new();
@@ -107,6 +121,9 @@ pub async fn run(config: Config) -> Result<(), StartError> {
     let _ = tokio::time::timeout(STOP_GRACE, tasks.wait()).await;
     peers_stop.cancel();
     ticking.abort();
+    if exec.store().is_some() {
+        let _ = tokio::task::spawn_blocking(move || exec.store().map(Store::close)).await;
+    }
     info!("ended");
     Ok(())
 }

@@ -69,7 +69,7 @@ impl Registry {
                 self.write_newest(edit, &key, VersionedValue::Beat(healthy), now, journal);
             }
             self.hear(edit, hash, heard, now.mono);
-            edit.rows.visible(hash, &key)
+            edit.rows.overlaid(hash, &key)
         })?
     }
 
@@ -131,7 +131,7 @@ impl Registry {
         let Judge::Since(since) = role else {
             return Some(now.mono + FOREIGN_LOOK);
         };
-        let visible = edit.rows.visible(hash, &key)?;
+        let visible = edit.rows.overlaid(hash, &key)?;
         let BeatTimes { timeout, delete, .. } = visible.beat_times();
         let is_judged = !visible
             .metadata

@@ -1,6 +1,6 @@
 //! Names of the services that exist, sorted, for listing by namespace and group.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use parking_lot::RwLock;
 use smol_str::SmolStr;
@@ -20,6 +20,25 @@ impl Catalog {
 
     pub(crate) fn remove(&self, service: &ServiceKey) {
         self.services.write().remove(service);
+    }
+
+    /// True when a service is listed.
+    pub fn has(&self, service: &ServiceKey) -> bool {
+        self.services.read().contains(service)
+    }
+
+    /// The number of services by namespace.
+    pub fn n_by_namespace(&self) -> BTreeMap<SmolStr, usize> {
+        let mut counts = BTreeMap::new();
+        for service in self.services.read().iter() {
+            match counts.get_mut(service.namespace()) {
+                Some(count) => *count += 1,
+                None => {
+                    counts.insert(SmolStr::new(service.namespace()), 1);
+                }
+            }
+        }
+        counts
     }
 
     /// The number of services.

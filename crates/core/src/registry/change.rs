@@ -8,6 +8,7 @@ use crate::model::instance::{Instance, RowKey};
 use crate::model::metadata::Metadata;
 use crate::model::service_key::ServiceKey;
 use crate::registry::digest::Digests;
+use crate::registry::records::{Record, RecordKey};
 
 /// Identity of a connection that publishes: the member that holds it, and its number there.
 ///
@@ -138,12 +139,24 @@ pub enum RowOp {
         /// New content.
         value: VersionedValue,
     },
+    /// A record of operator data changes.
+    Record {
+        /// What it is about.
+        key: RecordKey,
+        /// Order of the write.
+        stamp: Stamp,
+        /// New content; `None`: removed.
+        record: Option<Record>,
+    },
 }
 
 impl RowOp {
-    /// True when this is a versioned row in a newer version than `stamp`.
-    pub fn is_newer_than(&self, stamp: Stamp) -> bool {
-        matches!(self, RowOp::Versioned { stamp: own, .. } if *own > stamp)
+    /// The order of a write that wins by its stamp, whatever member it arrives on.
+    pub fn version(&self) -> Option<Stamp> {
+        match self {
+            RowOp::Versioned { stamp, .. } | RowOp::Record { stamp, .. } => Some(*stamp),
+            RowOp::Publish { .. } | RowOp::Withdraw { .. } | RowOp::ClientGone { .. } => None,
+        }
     }
 }
 

@@ -4,15 +4,17 @@
 use crate::clock::{Millis, Now};
 use crate::model::service_key::ServiceKey;
 use crate::registry::Registry;
-use crate::registry::change::{Changes, Journal};
+use crate::registry::change::{Changes, Journal, VersionedKind};
 
 /// How long things are kept.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Lives {
     /// An empty service stays listed.
     pub empty_service: Millis,
-    /// A removal is remembered.
+    /// A removal of an instance is remembered.
     pub tombstone: Millis,
+    /// A removal of operator data is remembered: as long as a member may be away that has it on its disk.
+    pub operator_tombstone: Millis,
     /// An override outlives its row.
     pub over: Millis,
 }
@@ -31,9 +33,13 @@ impl Registry {
         for service in self.services_in(bucket) {
             let is_owner = owns(&service.key);
             self.edit_existing(&service.key, now.mono, changes, |edit| {
-                edit.rows
-                    .tombstones
-                    .retain(|_, grave| now.mono.since(grave.at) <= lives.tombstone);
+                edit.rows.tombstones.retain(|(kind, _), grave| {
+                    let life = match kind {
+                        VersionedKind::Beat => lives.tombstone,
+                        VersionedKind::Override => lives.operator_tombstone,
+                    };
+                    now.mono.since(grave.at) <= life
+                });
                 let mut ended = Vec::new();
                 let keys: Vec<_> = edit.rows.overrides.keys().cloned().collect();
                 for key in keys {
@@ -61,7 +67,9 @@ impl Registry {
             return;
         };
         let mut rows = service.rows.lock();
-        let is_over = rows.len() == 0 && rows.empty_since.is_some_and(|since| now.since(since) > life);
+        let is_over = rows.len() == 0
+            && rows.settings.is_none()
+            && rows.empty_since.is_some_and(|since| now.since(since) > life);
         if !is_over {
             return;
         }

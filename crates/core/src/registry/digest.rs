@@ -96,6 +96,11 @@ pub(crate) fn versioned_row_id(row_hash: u64, kind: VersionedKind) -> u64 {
     mix(row_hash ^ 2, 17 + kind as u64)
 }
 
+/// Identity of a record of operator data.
+pub(crate) fn record_id(key_hash: u64) -> u64 {
+    mix(key_hash ^ 3, 29)
+}
+
 /// What a row's version adds to identities and digests.
 pub(crate) fn version_of(stamp: Stamp) -> u64 {
     mix(stamp.time | 1 << 63, stamp.member.0)

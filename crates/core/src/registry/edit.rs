@@ -10,6 +10,7 @@ use crate::model::instance::{Instance, RowKey};
 use crate::model::service_key::ServiceKey;
 use crate::registry::Registry;
 use crate::registry::change::Changes;
+use crate::registry::records::{HiddenRows, Quarantine, ServiceSettings};
 use crate::registry::row::{Publication, Publisher};
 use crate::registry::service::{Rows, Service};
 
@@ -39,6 +40,36 @@ impl Edit<'_> {
                 .retain(|p| !p.is_orphan || p.publisher == publisher);
         }
         former
+    }
+
+    /// Takes note of what operators say of the service and which of its rows they hide.
+    pub(crate) fn renew_settings(
+        &mut self,
+        settings: Option<Arc<ServiceSettings>>,
+        hidden: Vec<(HiddenRows, Arc<Quarantine>)>,
+    ) {
+        self.rows.settings = settings;
+        if self.rows.hidden == hidden {
+            return;
+        }
+        let named: Vec<_> = self
+            .rows
+            .hidden
+            .iter()
+            .chain(&hidden)
+            .map(|(rows, _)| rows)
+            .collect();
+        let keys = self
+            .rows
+            .iter()
+            .filter_map(|row| Some((row.hash, row.shown()?.instance.row_key())));
+        let touched: Vec<_> = keys
+            .filter(|(_, key)| named.iter().any(|rows| rows.has(&key.ip, key.port, &key.cluster)))
+            .collect();
+        for (hash, key) in touched {
+            self.touch(hash, &key);
+        }
+        self.rows.hidden = hidden;
     }
 
     /// Removes a publication.
@@ -115,7 +146,7 @@ impl Registry {
         let Edit {
             service, mut rows, ..
         } = edit;
-        if rows.len() > 0 {
+        if rows.len() > 0 || rows.settings.is_some() {
             rows.empty_since = None;
             if !rows.is_listed {
                 rows.is_listed = true;
@@ -124,11 +155,12 @@ impl Registry {
         } else if rows.empty_since.is_none() {
             rows.empty_since = Some(now);
         }
-        if visible_changes.is_empty() {
+        let former = service.view();
+        let protection = rows.settings.as_ref().map(|s| s.protect_threshold.max(0.0));
+        if visible_changes.is_empty() && former.protection() == protection {
             return;
         }
-        let former = service.view();
-        let view = former.changed(self.next_version(), &visible_changes);
+        let view = former.changed(self.next_version(), &visible_changes, protection);
         self.n_rows.fetch_add(view.len(), Ordering::Relaxed);
         self.n_rows.fetch_sub(former.len(), Ordering::Relaxed);
         service.set_view(view);

@@ -14,6 +14,7 @@ mod edit;
 pub mod orphans;
 mod pool;
 pub mod publish;
+pub mod records;
 pub mod repair;
 pub mod row;
 pub mod selection;
@@ -35,9 +36,11 @@ use crate::model::instance::Instance;
 use crate::model::service_key::ServiceKey;
 use crate::registry::beats::BeatEntry;
 use crate::registry::catalog::Catalog;
+use crate::registry::change::RowOp;
 use crate::registry::clients::Clients;
 use crate::registry::digest::{Digests, N_BUCKETS};
 use crate::registry::pool::MetadataPool;
+use crate::registry::records::Records;
 use crate::registry::service::Service;
 use crate::registry::view::{AnswerBudget, ServiceView};
 
@@ -58,6 +61,9 @@ pub struct Registry {
     answers: Arc<AnswerBudget>,
     metadata: MetadataPool,
     beat_wheel: Mutex<Wheel<BeatEntry>>,
+    records: Records,
+    /// What operators changed since the store was last told.
+    durable: Mutex<Vec<RowOp>>,
 }
 
 impl Registry {
@@ -78,6 +84,8 @@ impl Registry {
             answers: Arc::new(AnswerBudget::new(answer_budget)),
             metadata: MetadataPool::new(seed),
             beat_wheel: Mutex::new(Wheel::new(now)),
+            records: Records::default(),
+            durable: Mutex::default(),
         }
     }
 
@@ -136,6 +144,11 @@ impl Registry {
                 wall,
             ),
         }
+    }
+
+    /// What operators changed since this was last asked, in order: overrides and records, to be kept on disk.
+    pub fn take_durable(&self) -> Vec<RowOp> {
+        std::mem::take(&mut self.durable.lock())
     }
 
     fn stamp(&self, wall: Millis) -> Stamp {

@@ -33,7 +33,11 @@ struct Identified {
 impl Registry {
     /// The rows of a bucket as operations, sorted by service and row; with `graves`, also what is known to be removed.
     pub fn bucket_rows(&self, bucket: usize, scope: Scope, graves: bool) -> Vec<RowOp> {
-        let mut ops = Vec::new();
+        let records = self.record_ops(bucket, graves).into_iter();
+        let mut ops: Vec<_> = records
+            .filter(|(_, stamp, _)| takes(scope, stamp.member))
+            .map(|(_, _, op)| op)
+            .collect();
         for service in self.services_in(bucket) {
             ops.extend(rows_of(&service, scope).into_iter().map(|r| r.op));
             if graves {
@@ -45,18 +49,42 @@ impl Registry {
 
     /// Identity and version of every row of an origin in a bucket, sorted.
     pub fn bucket_ids(&self, bucket: usize, origin: MemberId) -> Vec<(u64, u64)> {
-        let services = self.services_in(bucket);
-        let rows = services.iter().flat_map(|s| rows_of(s, Scope::Origin(origin)));
-        let mut ids: Vec<_> = rows.map(|r| (r.id, r.version)).collect();
+        let rows = self.identified(bucket, origin);
+        let mut ids: Vec<_> = rows.iter().map(|r| (r.id, r.version)).collect();
         ids.sort_unstable();
         ids
     }
 
     /// The rows of an origin in a bucket with these identities, as operations.
     pub fn rows_with_ids(&self, bucket: usize, origin: MemberId, ids: &HashSet<u64>) -> Vec<RowOp> {
+        let rows = self.identified(bucket, origin).into_iter();
+        rows.filter(|r| ids.contains(&r.id)).map(|r| r.op).collect()
+    }
+
+    /// The rows and records of an origin in a bucket.
+    fn identified(&self, bucket: usize, origin: MemberId) -> Vec<Identified> {
+        let records = self.record_ops(bucket, false).into_iter();
+        let records = records
+            .filter(|(_, stamp, _)| stamp.member == origin)
+            .map(|(id, stamp, op)| Identified {
+                id,
+                version: version_of(stamp),
+                op,
+            });
         let services = self.services_in(bucket);
         let rows = services.iter().flat_map(|s| rows_of(s, Scope::Origin(origin)));
-        rows.filter(|r| ids.contains(&r.id)).map(|r| r.op).collect()
+        records.chain(rows).collect()
+    }
+
+    /// What this member knows of the row or record that an operation of a newest-wins kind is about, as an operation.
+    pub fn known(&self, op: &RowOp) -> Option<RowOp> {
+        match op {
+            RowOp::Versioned {
+                service, row, value, ..
+            } => self.versioned(service, row, value.kind()),
+            RowOp::Record { key, .. } => self.record_op(key),
+            RowOp::Publish { .. } | RowOp::Withdraw { .. } | RowOp::ClientGone { .. } => None,
+        }
     }
 
     /// Removes connection rows of an origin that the origin says it does not have. Returns how many.
@@ -88,8 +116,7 @@ impl Registry {
     /// Digests computed anew from the rows, by origin: what [`Registry::digests`] must equal at rest.
     pub fn recount_digests(&self, origin: MemberId) -> Vec<u64> {
         let count = |bucket| {
-            let services = self.services_in(bucket);
-            let rows = services.iter().flat_map(|s| rows_of(s, Scope::Origin(origin)));
+            let rows = self.identified(bucket, origin).into_iter();
             rows.fold(0u64, |sum, r| sum.wrapping_add(r.digest()))
         };
         (0..self.shards.len()).map(count).collect()
@@ -99,8 +126,10 @@ impl Registry {
 impl Identified {
     fn digest(&self) -> u64 {
         match &self.op {
-            RowOp::Publish { stamp, .. } | RowOp::Versioned { stamp, .. } => contribution(self.id, *stamp),
-            _ => 0,
+            RowOp::Publish { stamp, .. } | RowOp::Versioned { stamp, .. } | RowOp::Record { stamp, .. } => {
+                contribution(self.id, *stamp)
+            }
+            RowOp::Withdraw { .. } | RowOp::ClientGone { .. } => 0,
         }
     }
 }
@@ -208,7 +237,7 @@ fn versioned_op(
 }
 
 impl Registry {
-    /// The rows of a service as readers see them, each with its publications, newest first; sorted by row.
+    /// The rows of a service as readers see them or would see them, were they not hidden, each with its publications, newest first; sorted by row.
     pub fn publications(&self, service: &ServiceKey) -> Vec<(Arc<Instance>, Vec<Publication>)> {
         let Some(service) = self.service(service) else {
             return Vec::new();
@@ -219,7 +248,7 @@ impl Registry {
             let Some(key) = row.shown().map(|p| p.instance.row_key()) else {
                 continue;
             };
-            let Some(visible) = rows.visible(row.hash, &key) else {
+            let Some(visible) = rows.overlaid(row.hash, &key) else {
                 continue;
             };
             let mut publications = row.publications.to_vec();

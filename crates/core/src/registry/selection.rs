@@ -32,7 +32,7 @@ impl Selection<'_> {
 pub struct Selected {
     /// The instances, sorted by address and cluster.
     pub instances: Vec<Arc<Instance>>,
-    /// So few are healthy that all are shown as healthy. Needs service metadata; without it always false.
+    /// So few are healthy that all are shown as healthy. Only for services with settings (`spec/validation.md` §9).
     pub reach_protection: bool,
 }
 

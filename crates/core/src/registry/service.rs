@@ -8,10 +8,11 @@ use hashbrown::{HashMap, HashTable};
 use parking_lot::Mutex;
 
 use crate::clock::{Millis, Stamp};
-use crate::model::instance::{Instance, RowKey};
-use crate::model::service_key::ServiceKey;
+use crate::model::instance::{Instance, RowAddress, RowKey};
+use crate::model::service_key::{DEFAULT_CLUSTER, ServiceKey};
 use crate::registry::change::{Override, VersionedKind};
 use crate::registry::digest::N_BUCKETS;
+use crate::registry::records::{HiddenRows, Quarantine, ServiceSettings};
 use crate::registry::row::{Publication, Publisher, Row, overlaid};
 use crate::registry::view::ServiceView;
 
@@ -32,6 +33,10 @@ pub(crate) struct Rows {
     table: HashTable<Row>,
     pub(crate) overrides: HashMap<RowKey, OverrideRow, FixedState>,
     pub(crate) tombstones: HashMap<(VersionedKind, RowKey), Tombstone, FixedState>,
+    /// What operators say of the service.
+    pub(crate) settings: Option<Arc<ServiceSettings>>,
+    /// Rows that nobody shall see, with why.
+    pub(crate) hidden: Vec<(HiddenRows, Arc<Quarantine>)>,
     /// Since when there is no row.
     pub(crate) empty_since: Option<Millis>,
     /// It is in the catalogue.
@@ -66,6 +71,8 @@ impl Service {
                 table: HashTable::new(),
                 overrides: HashMap::with_hasher(hasher.clone()),
                 tombstones: HashMap::with_hasher(hasher),
+                settings: None,
+                hidden: Vec::new(),
                 empty_since: None,
                 is_listed: false,
                 is_gone: false,
@@ -162,6 +169,33 @@ impl Rows {
 
     /// What readers shall see of a row now.
     pub(crate) fn visible(&self, hash: u64, key: &RowKey) -> Option<Arc<Instance>> {
+        let is_hidden = |(rows, _): &(HiddenRows, _)| rows.has(&key.ip, key.port, &key.cluster);
+        if self.hidden.iter().any(is_hidden) {
+            return None;
+        }
+        self.overlaid(hash, key)
+    }
+
+    /// The hidden row that a request means: the rules are those for rows that are seen.
+    pub(crate) fn hidden_target(&self, address: RowAddress<'_>) -> Option<RowKey> {
+        if self.hidden.is_empty() {
+            return None;
+        }
+        let cluster = address.cluster.unwrap_or(DEFAULT_CLUSTER);
+        let mut same: Vec<RowKey> = self
+            .iter()
+            .filter_map(|row| Some(row.shown()?.instance.row_key()))
+            .filter(|key| key.ip == address.ip && key.port == address.port)
+            .collect();
+        match same.iter().position(|key| key.cluster == cluster) {
+            Some(at) => Some(same.swap_remove(at)),
+            None if address.cluster.is_none() && same.len() == 1 => same.pop(),
+            None => None,
+        }
+    }
+
+    /// What readers would see of a row if it were not hidden.
+    pub(crate) fn overlaid(&self, hash: u64, key: &RowKey) -> Option<Arc<Instance>> {
         let shown = self.find(hash)?.shown()?;
         let over = self.overrides.get(key).map(|o| &*o.value);
         Some(overlaid(&shown.instance, over))

@@ -10,6 +10,8 @@ use super::beats::{Heard, Judge};
 use super::change::{Changes, ClientId, Journal, Override, RowOp, Versioned, VersionedValue};
 use super::clean::Lives;
 use super::digest::Digests;
+use super::records::{HiddenRows, Quarantine, Record, RecordKey, ServiceSettings};
+use super::selection::Selection;
 use super::versioned::Unwritten;
 use super::*;
 use crate::clock::{Now, Stamp};
@@ -158,6 +160,13 @@ impl Fixture {
             .unwrap();
     }
 
+    fn set_record(&self, key: &RecordKey, record: Option<Record>) -> Changes {
+        let mut changes = Changes::new();
+        self.registry
+            .set_record(key, record, self.now, &self.journal, &mut changes);
+        changes
+    }
+
     fn judge(&self, role: Judge) {
         self.registry
             .judge_beats(self.now, &|_| role, &self.journal, &mut Changes::new());
@@ -186,6 +195,9 @@ impl Fixture {
                 r.apply_withdraw(client, &service, row.stable_hash(&service), self.now, changes);
             }
             RowOp::ClientGone { client } => r.apply_client_gone(client, self.now, changes),
+            RowOp::Record { key, stamp, record } => {
+                r.apply_record(&key, record, stamp, self.now, changes);
+            }
             RowOp::Versioned {
                 service,
                 row,
@@ -579,6 +591,144 @@ fn the_orphan_of_a_slow_client_stays_when_the_others_go() {
     assert!(b.rows().is_empty());
 }
 
+fn settings(protect_threshold: f64) -> Record {
+    Record::Service(Arc::new(ServiceSettings {
+        protect_threshold,
+        metadata: Metadata::default(),
+        selector: "".into(),
+        is_ephemeral: true,
+    }))
+}
+
+#[test]
+fn a_service_with_settings_is_listed_without_instances_until_they_are_removed() {
+    let (a, b) = (Fixture::new(A), Fixture::new(B));
+    let key = RecordKey::Service(service());
+    a.set_record(&key, Some(settings(0.0)));
+    b.follow(&a);
+    for f in [&a, &b] {
+        assert_eq!(f.registry.catalog().len(), 1);
+        assert_eq!(
+            f.registry.service_settings(&service()).unwrap().protect_threshold,
+            0.0
+        );
+        f.assert_digests_are_true();
+    }
+    assert_eq!(a.registry.digests().root(A), b.registry.digests().root(A));
+    b.set_record(&key, None);
+    a.follow(&b);
+    for f in [&a, &b] {
+        assert!(f.registry.catalog().is_empty());
+        assert_eq!(
+            f.registry.digests().root(A),
+            0,
+            "the removal is B's and counts nothing"
+        );
+        f.assert_digests_are_true();
+    }
+    let late = Stamp { time: 1, member: A };
+    assert!(
+        !a.registry
+            .apply_record(&key, Some(settings(0.5)), late, a.now, &mut Changes::new())
+    );
+}
+
+#[test]
+fn kf_046_protection_shows_all_as_healthy_but_not_to_those_who_ask_for_healthy_ones() {
+    let f = Fixture::new(A);
+    for port in 1..=5 {
+        f.beat_register(&Instance {
+            healthy: port == 1,
+            ..at(port, 1.0)
+        });
+    }
+    let select = |healthy_only| {
+        let view = f.registry.service(&service()).unwrap().view();
+        let selection = Selection {
+            clusters: "",
+            healthy_only,
+        };
+        let selected = view.select(&selection);
+        let n_healthy = selected.instances.iter().filter(|i| i.healthy).count();
+        (selected.instances.len(), n_healthy, selected.reach_protection)
+    };
+    assert_eq!(select(false), (5, 1, false), "no settings, no protection");
+    let changes = f.set_record(&RecordKey::Service(service()), Some(settings(0.8)));
+    assert_eq!(changes, [service()], "subscribers are told");
+    assert_eq!(select(false), (5, 5, true));
+    assert_eq!(select(true), (1, 1, false));
+    assert_eq!(
+        f.rows().iter().filter(|i| !i.healthy).count(),
+        4,
+        "operators see the truth"
+    );
+    f.set_record(&RecordKey::Service(service()), Some(settings(0.1)));
+    assert_eq!(select(false), (5, 1, false));
+    f.set_record(&RecordKey::Service(service()), None);
+    assert_eq!(select(false), (5, 1, false));
+}
+
+#[test]
+fn a_quarantined_row_is_hidden_whatever_its_publisher_does_until_it_is_lifted() {
+    let mut f = Fixture::new(A);
+    f.beat_register(&at(1, 1.0));
+    f.beat_register(&at(2, 1.0));
+    let key = RecordKey::Quarantine(
+        service(),
+        HiddenRows {
+            ip: "10.0.0.1".into(),
+            port: 1,
+            cluster: None,
+        },
+    );
+    let until = f.now.wall + Millis::secs(60);
+    let why = Record::Quarantine(Arc::new(Quarantine {
+        until: Some(until),
+        reason: "sick".into(),
+    }));
+    let ports = |f: &Fixture| f.rows().iter().map(|i| i.port).collect::<Vec<_>>();
+    assert_eq!(f.set_record(&key, Some(why)), [service()]);
+    assert_eq!(ports(&f), [2]);
+    assert!(
+        f.beat_register(&at(1, 7.0)).is_empty(),
+        "a registration does not lift it"
+    );
+    assert!(
+        f.beat("10.0.0.1", 1, None, Heard::Direct),
+        "beats are answered as ever"
+    );
+    f.beat_deregister("10.0.0.1", 1, None);
+    f.beat_register(&at(1, 8.0));
+    assert_eq!(ports(&f), [2]);
+    assert_eq!(f.registry.publications(&service()).len(), 2, "operators see it");
+    let clean = |f: &Fixture, owns: bool| {
+        let (life, journal, changes) = (Millis::secs(600), &f.journal, &mut Changes::new());
+        f.registry.clean_records(life, f.now, &|_| owns, journal, changes);
+    };
+    clean(&f, true);
+    assert_eq!(ports(&f), [2]);
+    f.now.wall = until;
+    clean(&f, false);
+    assert_eq!(ports(&f), [2], "only the owner ends it");
+    clean(&f, true);
+    assert_eq!(ports(&f), [1, 2]);
+    f.assert_digests_are_true();
+}
+
+#[test]
+fn what_operators_change_is_handed_to_the_store_once() {
+    let f = Fixture::new(A);
+    f.beat_register(&at(1, 1.0));
+    f.set_override(&at(1, 1.0), 0.5);
+    f.set_record(&RecordKey::Switch("x".into()), Some(Record::Switch("1".into())));
+    let ops = f.registry.take_durable();
+    assert!(matches!(
+        ops.as_slice(),
+        [RowOp::Versioned { .. }, RowOp::Record { .. }]
+    ));
+    assert!(f.registry.take_durable().is_empty());
+}
+
 #[test]
 fn an_empty_service_leaves_the_catalogue_and_can_come_back() {
     let mut f = Fixture::new(A);
@@ -587,6 +737,7 @@ fn an_empty_service_leaves_the_catalogue_and_can_come_back() {
     f.publish(client, &[]);
     let lives = Lives {
         empty_service: Millis(60_000),
+        operator_tombstone: Millis::secs(600),
         tombstone: Millis(1),
         over: Millis(1),
     };

@@ -125,7 +125,11 @@ impl Registry {
     /// that address (`design.md` §2).
     pub fn target(&self, service: &ServiceKey, address: RowAddress<'_>) -> Option<RowKey> {
         let RowAddress { ip, port, cluster } = address;
-        let view = self.service(service)?.view();
+        let service = self.service(service)?;
+        if let Some(hidden) = service.rows.lock().hidden_target(address) {
+            return Some(hidden);
+        }
+        let view = service.view();
         if let Some(cluster) = cluster {
             return view.get(ip, port, cluster).map(|i| i.row_key());
         }
@@ -271,6 +275,14 @@ impl Registry {
             stamp,
             value: value.clone(),
         });
+        if kind == VersionedKind::Override {
+            self.durable.lock().push(RowOp::Versioned {
+                service: edit.service.key.clone(),
+                row: key.clone(),
+                stamp,
+                value: value.clone(),
+            });
+        }
         let id = versioned_row_id(hash, kind);
         let bucket = edit.service.bucket;
         let is_live = self.set_value(edit, key, Versioned { stamp, value }, now);

@@ -123,6 +123,7 @@ impl Chunk {
 struct Filtered {
     clusters: String,
     healthy_only: bool,
+    reach_protection: bool,
     hosts: Kept,
 }
 
@@ -134,6 +135,8 @@ pub struct ServiceView {
     chunks: Vec<Arc<Chunk>>,
     len: usize,
     unhealthy: usize,
+    /// Share of healthy instances at or below which all are shown as healthy; `None`: never.
+    protection: Option<f64>,
     budget: Arc<AnswerBudget>,
     all: OnceLock<Kept>,
     filtered: Mutex<Vec<Filtered>>,
@@ -148,6 +151,7 @@ impl ServiceView {
             chunks: Vec::new(),
             len: 0,
             unhealthy: 0,
+            protection: None,
             budget,
             all: OnceLock::new(),
             filtered: Mutex::new(Vec::new()),
@@ -172,6 +176,11 @@ impl ServiceView {
     /// True when there is no row.
     pub fn is_empty(&self) -> bool {
         self.len == 0
+    }
+
+    /// Share of healthy instances at or below which all are shown as healthy; `None`: never.
+    pub fn protection(&self) -> Option<f64> {
+        self.protection
     }
 
     /// All rows, sorted by (ip, port, cluster).
@@ -201,12 +210,24 @@ impl ServiceView {
             .collect()
     }
 
-    /// The instances that `selection` takes.
+    /// The instances that `selection` takes; all as healthy when too few of them are.
     pub fn select(&self, selection: &Selection<'_>) -> Selected {
-        let instances = self.instances().filter(|i| selection.takes(i)).cloned().collect();
+        let mut instances: Vec<_> = self.instances().filter(|i| selection.takes(i)).cloned().collect();
+        let n_healthy = instances.iter().filter(|i| i.healthy).count();
+        // With nothing taken this is not a number, and no protection.
+        let share = n_healthy as f64 / instances.len() as f64;
+        let reach_protection = self.protection.is_some_and(|threshold| share <= threshold);
+        if reach_protection {
+            for instance in instances.iter_mut().filter(|i| !i.healthy) {
+                *instance = Arc::new(Instance {
+                    healthy: true,
+                    ..(**instance).clone()
+                });
+            }
+        }
         Selected {
             instances,
-            reach_protection: false,
+            reach_protection,
         }
     }
 
@@ -214,15 +235,13 @@ impl ServiceView {
     /// use an encoder that writes the same text.
     pub fn encoded(&self, selection: &Selection<'_>, encoder: &dyn HostEncoder) -> EncodedHosts {
         let is_whole = selection.is_all_clusters() && (!selection.healthy_only || self.unhealthy == 0);
-        let hosts = if is_whole {
-            self.encoded_whole(encoder)
-        } else {
-            self.encoded_filtered(selection, encoder)
-        };
-        EncodedHosts {
-            hosts,
-            reach_protection: false,
+        if is_whole && self.protection.is_none() {
+            return EncodedHosts {
+                hosts: self.encoded_whole(encoder),
+                reach_protection: false,
+            };
         }
+        self.encoded_filtered(selection, encoder)
     }
 
     fn encoded_whole(&self, encoder: &dyn HostEncoder) -> Bytes {
@@ -247,17 +266,20 @@ impl ServiceView {
         bytes
     }
 
-    fn encoded_filtered(&self, selection: &Selection<'_>, encoder: &dyn HostEncoder) -> Bytes {
+    fn encoded_filtered(&self, selection: &Selection<'_>, encoder: &dyn HostEncoder) -> EncodedHosts {
         let is_same =
             |f: &&Filtered| f.healthy_only == selection.healthy_only && f.clusters == selection.clusters;
         if let Some(found) = self.filtered.lock().iter().find(is_same) {
-            return found.hosts.bytes.clone();
+            return EncodedHosts {
+                hosts: found.hosts.bytes.clone(),
+                reach_protection: found.reach_protection,
+            };
         }
-        let bytes = join(
-            &self.service,
-            self.instances().filter(|i| selection.takes(i)),
-            encoder,
-        );
+        let Selected {
+            instances,
+            reach_protection,
+        } = self.select(selection);
+        let bytes = join(&self.service, instances.iter(), encoder);
         if let Some(hosts) = self.budget.take(bytes.clone()) {
             let mut filtered = self.filtered.lock();
             if filtered.len() == MAX_FILTERED {
@@ -267,18 +289,28 @@ impl ServiceView {
             filtered.push(Filtered {
                 clusters,
                 healthy_only: selection.healthy_only,
+                reach_protection,
                 hosts,
             });
         }
-        bytes
+        EncodedHosts {
+            hosts: bytes,
+            reach_protection,
+        }
     }
 
-    /// This list with rows set (`Some`) or removed (`None`).
-    pub fn changed(&self, version: u64, changes: &[(RowKey, Option<Arc<Instance>>)]) -> Self {
+    /// This list with rows set (`Some`) or removed (`None`), and with this protection.
+    pub fn changed(
+        &self,
+        version: u64,
+        changes: &[(RowKey, Option<Arc<Instance>>)],
+        protection: Option<f64>,
+    ) -> Self {
         let mut next = ServiceView::empty(self.service.clone(), version, self.budget.clone());
         next.chunks = self.chunks.clone();
         next.len = self.len;
         next.unhealthy = self.unhealthy;
+        next.protection = protection;
         for (key, row) in changes {
             next.change(key, row.as_ref());
         }
@@ -440,7 +472,7 @@ mod tests {
                     Some(row) => model.insert(key.clone(), row.clone()),
                     None => model.remove(&key),
                 };
-                view = view.changed(n as u64 + 1, &[(key, row)]);
+                view = view.changed(n as u64 + 1, &[(key, row)], None);
                 if n % 7 == 0 {
                     text(&view, "", false);
                 }
@@ -466,7 +498,11 @@ mod tests {
         let budget = view.budget.clone();
         for port in 0..200 {
             let instance = Instance::at("10.0.0.1", port);
-            view = view.changed(u64::from(port), &[(instance.row_key(), Some(Arc::new(instance)))]);
+            view = view.changed(
+                u64::from(port),
+                &[(instance.row_key(), Some(Arc::new(instance)))],
+                None,
+            );
         }
         assert_eq!(text(&view, "", false), slow_text(&view, "", false));
         assert!(budget.used() <= 100);

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use rollcall_core::registry::records::{Record, RecordKey};
 use rollcall_core::{Instance, Metadata, RowKey, ServiceKey};
 use rollcall_node::{ConnectionId, ConnectionInfo, HttpWrite, NodeError, Push, RowTarget, Ticket, WriteDone};
 use smol_str::SmolStr;
@@ -240,12 +241,30 @@ impl World {
     /// One operation of a random client.
     pub(super) fn operation(&mut self) {
         self.report.operations += 1;
+        if self.rng.u32(0..30) == 0 {
+            return self.operator_operation();
+        }
         let n_sdk = self.clients.sdk.len();
         let client = self.rng.usize(0..n_sdk + self.clients.beating.len());
         if client < n_sdk {
             self.sdk_operation(client);
         } else {
             self.beating_operation(client);
+        }
+    }
+
+    /// An operator sets or removes a switch at whatever node is ready.
+    fn operator_operation(&mut self) {
+        let Some(n) = self.pick_ready() else { return };
+        let name = format!("switch-{}", self.rng.u32(0..3));
+        let value = self.rng.bool().then(|| self.rng.u64(..).to_string());
+        let record = value.as_ref().map(|v| Record::Switch(v.as_str().into()));
+        let key = RecordKey::Switch(name.as_str().into());
+        let set = self.with(n, |node, now, actions| {
+            node.set_record(&key, record, now, actions).is_ok()
+        });
+        if set == Some(true) {
+            self.oracle.switched(name, value, self.now);
         }
     }
 

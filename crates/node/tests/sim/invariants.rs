@@ -161,6 +161,15 @@ impl World {
                 return broken("a service has one owner", format!("{service}: {owners:?}"));
             }
         }
+        for (name, switched) in self.oracle.switches.iter().filter(|(_, s)| s.is_alone) {
+            for (n, node) in &ready {
+                let value = node.switch(name).map(|v| v.to_string());
+                if value != switched.value {
+                    let what = format!("{name} at node {n}: {value:?} for {switched:?}");
+                    return broken("at rest operators find what they set last", what);
+                }
+            }
+        }
         self.check_subscribers()
     }
 

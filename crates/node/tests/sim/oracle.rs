@@ -45,9 +45,29 @@ pub(super) struct Oracle {
     pub(super) ready_at: BTreeMap<usize, u64>,
     started_at: BTreeMap<usize, u64>,
     pub(super) broken_reads: Vec<String>,
+    /// What operators set switches to, the last two times.
+    pub(super) switches: BTreeMap<String, Switched>,
 }
 
+/// The last write of a switch.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Switched {
+    pub(super) value: Option<String>,
+    /// So long after the one before that the member which took it may be expected to know that one.
+    pub(super) is_alone: bool,
+    at: u64,
+}
+
+/// Time in which a write reaches every member, a member that is cut off or starts included.
+const SPREAD: u64 = 30_000;
+
 impl Oracle {
+    pub(super) fn switched(&mut self, name: String, value: Option<String>, now: u64) {
+        let is_alone = self.switches.get(&name).is_none_or(|last| last.at + SPREAD < now);
+        let at = now;
+        self.switches.insert(name, Switched { value, is_alone, at });
+    }
+
     fn set(&mut self, service: &ServiceKey, instance: &Instance, state: State) {
         let key = (service.clone(), instance.row_key());
         let promise = self.rows.entry(key).or_insert_with(|| Promise {

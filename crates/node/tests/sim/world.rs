@@ -3,6 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 
+use rollcall_core::registry::change::RowOp;
 use rollcall_core::{MemberId, Millis, Now};
 use rollcall_distro::message::{Forward, ForwardReply, Frame, LinkHello, LinkRefusal, Probe, Reply, Welcome};
 use rollcall_node::{
@@ -87,6 +88,8 @@ pub(super) struct Slot {
     tick_at: u64,
     tickets: BTreeMap<Ticket, Waiting>,
     next_ticket: u64,
+    /// What the node wants kept for its next life.
+    disk: BTreeMap<String, RowOp>,
 }
 
 pub(super) struct World {
@@ -120,6 +123,7 @@ impl World {
             tick_at: 0,
             tickets: BTreeMap::new(),
             next_ticket: 0,
+            disk: BTreeMap::new(),
         };
         let mut world = World {
             plan,
@@ -262,6 +266,16 @@ impl World {
         let life = self.slots[n].life;
         match action {
             Action::Report(_) => {}
+            Action::Store(ops) => {
+                for op in ops {
+                    let key = match &op {
+                        RowOp::Versioned { service, row, .. } => format!("{service} {row:?}"),
+                        RowOp::Record { key, .. } => key.text(),
+                        _ => continue,
+                    };
+                    self.slots[n].disk.insert(key, op);
+                }
+            }
             Action::Wake => self.after(0, Event::Tick(n, life, true)),
             Action::LinkReady { member } => {
                 let to = self.index(member);
@@ -755,7 +769,9 @@ impl World {
         self.slots[n].life += 1;
         let (life, boot) = (self.slots[n].life, self.rng.u64(..));
         let now = self.clock(n);
-        self.slots[n].node = Some(Node::new(config, boot, now));
+        let node = Node::new(config, boot, now);
+        node.restore(self.slots[n].disk.values().cloned().collect(), now);
+        self.slots[n].node = Some(node);
         self.oracle.node_started(n, self.now);
         self.slots[n].tick_at = self.now;
         self.after(0, Event::Tick(n, life, false));

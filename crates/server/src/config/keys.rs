@@ -73,6 +73,7 @@ draft! {
     cluster_name: String,
     cluster_secret: String,
     context_path: String,
+    data_dir: String,
     log_level: String,
     log_format: LogFormat,
     message_limit: usize,
@@ -165,6 +166,8 @@ keys! {
         "secret that all members share; required with several members unless `bind` is a loopback address",
         |text: &str| Ok::<_, String>(text.to_owned());
     context_path, "path", "/nacos", "path before all paths of the protocol; `/` for none", context_path;
+    data_dir, "path", "data", "directory for what operators set, made if it is not there; `none` keeps nothing on disk",
+        |text: &str| if text.is_empty() { Err("must not be empty, `none` keeps nothing on disk".to_owned()) } else { Ok(text.to_owned()) };
     log_level, "filter", "info", "error, warn, info, debug or trace, also by module as in `info,rollcall_server=debug`",
         log_filter;
     log_format, "text or json", "text", "form of the log, which goes to standard error",

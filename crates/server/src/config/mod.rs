@@ -13,6 +13,7 @@ pub mod values;
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use rollcall_node::config::NodeConfig;
@@ -37,6 +38,8 @@ pub struct Config {
     pub cluster_secret: String,
     /// Path before all paths of the protocol.
     pub context_path: String,
+    /// Directory for what operators set; `None`: it is not kept on disk.
+    pub data_dir: Option<PathBuf>,
     /// What is logged.
     pub log_level: String,
     /// How it is logged.

@@ -72,6 +72,10 @@ pub fn config(draft: Draft) -> Result<Config, ConfigError> {
         peer_addresses: peer_addresses(&draft, &members)?,
         cluster_secret,
         context_path: draft.context_path.clone().unwrap_or_else(|| "/nacos".into()),
+        data_dir: match draft.data_dir.as_deref() {
+            Some("none") => None,
+            dir => Some(dir.unwrap_or("data").into()),
+        },
         log_level: draft.log_level.clone().unwrap_or_else(|| "info".into()),
         log_format: draft.log_format.unwrap_or(LogFormat::Text),
         message_limit: draft.message_limit.unwrap_or(10 << 20),

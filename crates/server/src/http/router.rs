@@ -355,7 +355,7 @@ mod tests {
         let address = "127.0.0.1:8848";
         let clock = Clock::start();
         let config = NodeConfig::new(address, &[address], 1);
-        let exec = Executor::new(Arc::new(Node::new(config, 1, clock.now())), clock);
+        let exec = Executor::new(Arc::new(Node::new(config, 1, clock.now())), clock, None);
         let mut actions = Actions::default();
         exec.node().tick(exec.now(), &mut actions);
         exec.run(actions);

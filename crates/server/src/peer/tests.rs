@@ -61,7 +61,7 @@ fn start(address: &str, listener: TcpListener, a: &SmolStr, b: &SmolStr, secret:
     let clock = Clock::start();
     let config = NodeConfig::new(address, &[A, B], 7);
     let node = Arc::new(Node::new(config, fastrand::u64(..), clock.now()));
-    let executor = Executor::new(node.clone(), clock);
+    let executor = Executor::new(node.clone(), clock, None);
     let mut config = PeerConfig::new(listener, secret.into());
     config.addresses = [(A.into(), a.clone()), (B.into(), b.clone())].into();
     let shutdown = CancellationToken::new();

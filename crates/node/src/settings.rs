@@ -1,0 +1,242 @@
+//! What operators set: services, clusters, namespaces, quarantines, switches (`design.md` §4, Operator data).
+//!
+//! Each write is a versioned record that any member takes by itself and that spreads like a row, so operators can act
+//! without a quorum. The shell keeps the records on disk and gives them back at the next start.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use rollcall_core::registry::change::{RowOp, Versioned};
+use rollcall_core::registry::records::{
+    ClusterSettings, HiddenRows, NamespaceSettings, Quarantine, Record, RecordKey, ServiceSettings,
+};
+use rollcall_core::{Now, ServiceKey};
+use rollcall_distro::Effects;
+use smol_str::SmolStr;
+
+use crate::action::Actions;
+use crate::error::NodeError;
+use crate::node::Node;
+
+/// The namespace that is always there.
+pub const DEFAULT_NAMESPACE: &str = "public";
+
+/// A service as operators see it.
+#[derive(Clone, Debug)]
+pub struct ServiceDetail {
+    /// What operators said of it, if anything.
+    pub settings: Option<Arc<ServiceSettings>>,
+    /// The clusters that hold an instance, sorted, with what operators said of them.
+    pub clusters: Vec<(SmolStr, Option<Arc<ClusterSettings>>)>,
+}
+
+/// A namespace as operators see it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct NamespaceStatus {
+    /// Its id.
+    pub id: SmolStr,
+    /// What operators said of it; `None` for one that only holds services.
+    pub settings: Option<Arc<NamespaceSettings>>,
+    /// Services in it.
+    pub n_services: usize,
+}
+
+impl Node {
+    /// Gives back what the shell has kept on disk, before the node serves. Newer versions that other members hold win.
+    pub fn restore(&self, kept: Vec<RowOp>, now: Now) {
+        let mut effects = Effects::default();
+        for op in kept {
+            match op {
+                RowOp::Record { key, stamp, record } => {
+                    let changes = &mut effects.changes;
+                    self.registry.apply_record(&key, record, stamp, now, changes);
+                }
+                RowOp::Versioned {
+                    service,
+                    row,
+                    stamp,
+                    value,
+                } => {
+                    let (log, changes) = (self.engine.log(), &mut effects.changes);
+                    let versioned = Versioned { stamp, value };
+                    self.registry
+                        .apply_versioned(&service, &row, versioned, now, log, changes);
+                }
+                RowOp::Publish { .. } | RowOp::Withdraw { .. } | RowOp::ClientGone { .. } => {}
+            }
+        }
+        // It comes from the disk and need not go there again.
+        self.registry.take_durable();
+    }
+
+    /// Sets or removes one record.
+    ///
+    /// # Errors
+    /// [`NodeError::NotReady`], [`NodeError::Leaving`].
+    pub fn set_record(
+        &self,
+        key: &RecordKey,
+        record: Option<Record>,
+        now: Now,
+        actions: &mut Actions,
+    ) -> Result<(), NodeError> {
+        if !self.engine.is_ready_at(now) {
+            return Err(self.not_serving());
+        }
+        let mut effects = Effects::default();
+        let (log, changes) = (self.engine.log(), &mut effects.changes);
+        self.registry.set_record(key, record, now, log, changes);
+        self.settle(effects, now, actions);
+        Ok(())
+    }
+
+    /// Creates a service.
+    ///
+    /// # Errors
+    /// [`NodeError::ServiceExists`] when it has settings or instances; as [`Node::set_record`].
+    pub fn create_service(
+        &self,
+        service: &ServiceKey,
+        settings: ServiceSettings,
+        now: Now,
+        actions: &mut Actions,
+    ) -> Result<(), NodeError> {
+        if self.is_service(service) {
+            return Err(NodeError::ServiceExists(service.clone()));
+        }
+        let record = Some(Record::Service(Arc::new(settings)));
+        self.set_record(&RecordKey::Service(service.clone()), record, now, actions)
+    }
+
+    /// Changes what is said of a service.
+    ///
+    /// # Errors
+    /// [`NodeError::NoService`]; as [`Node::set_record`].
+    pub fn update_service(
+        &self,
+        service: &ServiceKey,
+        settings: ServiceSettings,
+        now: Now,
+        actions: &mut Actions,
+    ) -> Result<(), NodeError> {
+        if !self.is_service(service) {
+            return Err(NodeError::NoService(service.clone()));
+        }
+        let record = Some(Record::Service(Arc::new(settings)));
+        self.set_record(&RecordKey::Service(service.clone()), record, now, actions)
+    }
+
+    /// Removes a service that has no instance, and all that operators said of it.
+    ///
+    /// # Errors
+    /// [`NodeError::NoService`], [`NodeError::ServiceNotEmpty`]; as [`Node::set_record`].
+    pub fn delete_service(
+        &self,
+        service: &ServiceKey,
+        now: Now,
+        actions: &mut Actions,
+    ) -> Result<(), NodeError> {
+        if !self.is_service(service) {
+            return Err(NodeError::NoService(service.clone()));
+        }
+        if !self.registry.publications(service).is_empty() {
+            return Err(NodeError::ServiceNotEmpty(service.clone()));
+        }
+        for (key, _) in self.registry.all_records() {
+            let is_other = matches!(&key, RecordKey::Quarantine(..) | RecordKey::Service(_));
+            if key.service() == Some(service) && !is_other {
+                self.set_record(&key, None, now, actions)?;
+            }
+        }
+        self.set_record(&RecordKey::Service(service.clone()), None, now, actions)
+    }
+
+    /// True when a service is listed.
+    pub fn is_service(&self, service: &ServiceKey) -> bool {
+        self.registry.catalog().has(service)
+    }
+
+    /// A service with its clusters; `None` when it is not listed.
+    pub fn service_detail(&self, service: &ServiceKey) -> Option<ServiceDetail> {
+        if !self.is_service(service) {
+            return None;
+        }
+        let rows = self.registry.publications(service);
+        let names: BTreeSet<SmolStr> = rows.iter().map(|(row, _)| row.cluster.clone()).collect();
+        let clusters = names.into_iter().map(|name| {
+            let settings = self.cluster_settings(service, &name);
+            (name, settings)
+        });
+        Some(ServiceDetail {
+            settings: self.registry.service_settings(service),
+            clusters: clusters.collect(),
+        })
+    }
+
+    /// What operators said of a cluster.
+    pub fn cluster_settings(&self, service: &ServiceKey, cluster: &str) -> Option<Arc<ClusterSettings>> {
+        let key = RecordKey::Cluster(service.clone(), cluster.into());
+        match self.registry.record(&key)? {
+            Record::Cluster(settings) => Some(settings),
+            _ => None,
+        }
+    }
+
+    /// Hides rows of a service from readers, whatever their publishers do.
+    ///
+    /// # Errors
+    /// As [`Node::set_record`].
+    pub fn quarantine(
+        &self,
+        service: &ServiceKey,
+        rows: HiddenRows,
+        why: Quarantine,
+        now: Now,
+        actions: &mut Actions,
+    ) -> Result<(), NodeError> {
+        let key = RecordKey::Quarantine(service.clone(), rows);
+        self.set_record(&key, Some(Record::Quarantine(Arc::new(why))), now, actions)
+    }
+
+    /// All quarantines, sorted by service.
+    pub fn quarantines(&self) -> Vec<(ServiceKey, HiddenRows, Arc<Quarantine>)> {
+        let records = self.registry.all_records().into_iter();
+        records
+            .filter_map(|(key, record)| match (key, record) {
+                (RecordKey::Quarantine(service, rows), Record::Quarantine(why)) => Some((service, rows, why)),
+                _ => None,
+            })
+            .collect()
+    }
+
+    /// The namespaces that operators made and those that hold services; `public` first, then sorted by id.
+    pub fn namespaces(&self) -> Vec<NamespaceStatus> {
+        let mut counts = self.registry.catalog().n_by_namespace();
+        counts.entry(DEFAULT_NAMESPACE.into()).or_default();
+        let mut settings = std::collections::BTreeMap::new();
+        for (key, record) in self.registry.all_records() {
+            if let (RecordKey::Namespace(id), Record::Namespace(said)) = (key, record) {
+                counts.entry(id.clone()).or_default();
+                settings.insert(id, said);
+            }
+        }
+        let mut all: Vec<_> = counts
+            .into_iter()
+            .map(|(id, n_services)| NamespaceStatus {
+                settings: settings.get(&id).cloned(),
+                id,
+                n_services,
+            })
+            .collect();
+        all.sort_by(|a, b| (a.id != DEFAULT_NAMESPACE, &a.id).cmp(&(b.id != DEFAULT_NAMESPACE, &b.id)));
+        all
+    }
+
+    /// The value of a switch, if it was set.
+    pub fn switch(&self, name: &str) -> Option<SmolStr> {
+        match self.registry.record(&RecordKey::Switch(name.into()))? {
+            Record::Switch(value) => Some(value),
+            _ => None,
+        }
+    }
+}
