@@ -223,7 +223,10 @@ fn a_write_that_another_has_overtaken_after_its_owner_failed_is_answered_as_done
     let mut actions = Actions::default();
     node.forward_failed(id, clock(1_002), &mut actions);
     let (id, _, second) = forward_in(&actions).unwrap();
-    assert_eq!(second.time, first.time, "it does not pass what was written meanwhile");
+    assert_eq!(
+        second.time, first.time,
+        "it does not pass what was written meanwhile"
+    );
     let mut actions = Actions::default();
     let newest = first.time + 1;
     let reply = Node::forward_reply(Err(NodeError::Outdated { newest }), None);

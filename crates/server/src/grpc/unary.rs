@@ -29,6 +29,18 @@ impl Unary {
         Unary { exec, metadata_limit }
     }
 
+    /// Answers a request that came over `transport`.
+    pub async fn answer_to(&self, transport: &Transport, payload: &Payload) -> Payload {
+        let call = Call::of(payload::type_name(payload));
+        self.exec.metrics().grpc_requests.increment();
+        self.answer(transport, call, payload)
+            .await
+            .unwrap_or_else(|failure| {
+                self.exec.metrics().grpc_failures.increment();
+                payload::failure(call, &failure)
+            })
+    }
+
     async fn answer(
         &self,
         transport: &Transport,
@@ -88,15 +100,6 @@ impl request_server::Request for Unary {
             return Err(Status::internal("the connection of the call is not known"));
         };
         let payload = request.into_inner();
-        let call = Call::of(payload::type_name(&payload));
-        self.exec.metrics().grpc_requests.increment();
-        let answer = self
-            .answer(&transport, call, &payload)
-            .await
-            .unwrap_or_else(|failure| {
-                self.exec.metrics().grpc_failures.increment();
-                payload::failure(call, &failure)
-            });
-        Ok(Response::new(answer))
+        Ok(Response::new(self.answer_to(&transport, &payload).await))
     }
 }
