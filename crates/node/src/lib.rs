@@ -20,13 +20,13 @@ pub mod reads;
 pub mod request;
 pub mod settings;
 
-pub use action::{Accepted, Action, Actions, ForwardId, Push, Ticket};
+pub use action::{Accepted, Action, Actions, ForwardId, Push, Ticket, UdpPush};
 pub use config::NodeConfig;
 pub use error::NodeError;
 pub use metrics::{MetricKind, NodeMetrics};
 pub use node::Node;
 pub use operator::{MemberStatus, PublisherStatus, RowStatus};
 pub use reads::ServiceAnswer;
-pub use request::{ConnectionId, ConnectionInfo, HttpWrite, RowTarget, ServiceNames, WriteDone};
+pub use request::{ConnectionId, ConnectionInfo, HttpWrite, RowTarget, ServiceNames, UdpTarget, WriteDone};
 pub use rollcall_distro::{Death, Fault, Faults, LinkError, LinkId, MemberState, ProbeResult, Report};
 pub use settings::{NamespaceStatus, ServiceDetail};

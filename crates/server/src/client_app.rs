@@ -73,6 +73,7 @@ impl App for ClientApp {
                 Box::pin(async move { grpc(answering.await) })
             }
             _ => {
+                request.extensions_mut().insert(transport.clone());
                 let http = self.http.clone();
                 Box::pin(async move { http.answer(request).await })
             }

@@ -10,4 +10,5 @@ pub mod params;
 pub mod prometheus;
 pub mod reply;
 pub mod router;
+pub mod udp_poll;
 pub mod v1;

@@ -275,7 +275,7 @@ impl HttpApp {
             (Resource::Instance, "DELETE") => instance::deregister(self, &params, check()?).await,
             (Resource::Instance, "PUT") => instance::update(self, &params, check()?).await,
             (Resource::Instance, _) => instance::detail(self, &params, &check()?),
-            (Resource::InstanceList, _) => instance_list::list(self, &params, &check()?),
+            (Resource::InstanceList, _) => instance_list::list(self, &params, &check()?, parts),
             (Resource::Beat, _) => beat::beat(self, &params, check()?).await,
             (Resource::ServiceList, _) => check().and_then(|_| service::list(self, &params)),
             (Resource::Metrics, _) => Ok(operator::metrics(self, &params).await),
