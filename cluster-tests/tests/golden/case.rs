@@ -14,11 +14,12 @@ use serde_json::{Map, Value, json};
 pub(crate) const RELEASE: &str = "nacos-2.5.1";
 
 /// Files of the release that are replayed.
-pub(crate) const FILES: [&str; 9] = [
+pub(crate) const FILES: [&str; 10] = [
     "grpc_connect",
     "grpc_naming",
     "grpc_push",
     "grpc_detection",
+    "grpc_loader",
     "http_v1_instance",
     "http_v1_instance_errors",
     "http_v1_beat",
@@ -205,7 +206,7 @@ mod tests {
     #[test]
     fn every_file_is_read_whole() {
         let counts: Vec<usize> = FILES.iter().map(|file| load(file).unwrap().len()).collect();
-        assert_eq!(counts, [55, 120, 68, 5, 145, 130, 35, 12, 34]);
+        assert_eq!(counts, [55, 120, 68, 5, 65, 145, 130, 35, 12, 34]);
     }
 
     #[test]

@@ -39,6 +39,7 @@ struct Stream {
     outbox: Outbox,
     inbox: UnboundedReceiver<Value>,
     is_acking: Arc<AtomicBool>,
+    is_moving: Arc<AtomicBool>,
     reader: JoinHandle<()>,
 }
 
@@ -77,10 +78,14 @@ impl Connection {
     ///
     /// # Errors
     /// The server does not acknowledge it.
-    pub(crate) async fn set_up(&mut self) -> Result<()> {
+    pub(crate) async fn set_up(&mut self, is_sdk: bool) -> Result<()> {
+        let labels = match is_sdk {
+            true => json!({"source": "sdk", "module": "naming"}),
+            false => json!({"module": "naming"}),
+        };
         let setup = json!({"type": "ConnectionSetupRequest", "body": {
             "clientVersion": "Nacos-Java-Client:v2.5.1", "tenant": "",
-            "labels": {"source": "sdk", "module": "naming"}, "abilityTable": {},
+            "labels": labels, "abilityTable": {},
         }});
         self.open_stream(true).await?;
         self.send_on_stream(&setup)?;
@@ -109,6 +114,8 @@ impl Connection {
         let outbox: Outbox = Arc::new(Mutex::new(Some(up)));
         let is_acking = Arc::new(AtomicBool::new(true));
         let (acks, acking) = (Arc::clone(&outbox), Arc::clone(&is_acking));
+        let is_moving = Arc::new(AtomicBool::new(true));
+        let resets = Arc::clone(&is_moving);
         let reader = tokio::spawn(async move {
             while let Ok(Some(payload)) = down.message().await {
                 let message = shown(payload);
@@ -116,6 +123,7 @@ impl Connection {
                     Some("NotifySubscriberRequest") if acking.load(Ordering::SeqCst) => {
                         "NotifySubscriberResponse"
                     }
+                    Some("ConnectResetRequest") if resets.load(Ordering::SeqCst) => "ConnectResetResponse",
                     Some("ClientDetectionRequest") if is_answering => "ClientDetectionResponse",
                     _ => "",
                 };
@@ -135,6 +143,7 @@ impl Connection {
             outbox,
             inbox,
             is_acking,
+            is_moving,
             reader,
         });
         Ok(())
@@ -160,6 +169,13 @@ impl Connection {
         try_eventually(PATIENCE, arrived).await?;
         stream.is_acking.store(false, Ordering::SeqCst);
         Ok(())
+    }
+
+    /// Requests to move are answered from now on, or not.
+    pub(crate) fn answer_resets(&self, is_on: bool) {
+        if let Some(stream) = &self.stream {
+            stream.is_moving.store(is_on, Ordering::SeqCst);
+        }
     }
 
     fn send_on_stream(&self, message: &Value) -> Result<()> {

@@ -130,6 +130,12 @@ fn a_recorded_answer_is_as_recorded_and_every_fault_in_it_is_seen() {
         }
     }
     println!("{n_faults} faults in {n_cases} recorded answers, all seen");
-    // How many pushes come of five changes in a row is open; the replay looks at the last one.
-    assert_eq!(open, ["burst of five changes comes as one or a few pushes"]);
+    // How many pushes come of five changes in a row is open; the replay looks at the last one. So is which of two
+    // connections is asked to move.
+    let expected = [
+        "burst of five changes comes as one or a few pushes",
+        "A after count 2",
+        "B after count 2",
+    ];
+    assert_eq!(open, expected);
 }

@@ -17,11 +17,12 @@ use crate::http::Replayer;
 const SETTLED_WITHIN: Duration = Duration::from_secs(2);
 
 /// Connections that the recorder had set up before the cases of a file.
-const SET_UP: [(&str, &[&str]); 4] = [
+const SET_UP: [(&str, &[&str]); 5] = [
     ("grpc_naming", &["A", "B", "C"]),
     ("grpc_push", &["S", "P", "Q"]),
     ("grpc_connect", &["F", "G", "H"]),
     ("grpc_detection", &["A", "B"]),
+    ("grpc_loader", &["A", "B", "C"]),
 ];
 
 /// What the recorder did to a connection before a case, beside what the case shows.
@@ -35,10 +36,14 @@ enum Before {
     Close,
     /// Stopped to acknowledge pushes.
     StopAcking,
+    /// Set it up, long before the case that shows its letter.
+    Open,
+    /// Answered requests to move, or did not.
+    AnswerResets(bool),
 }
 
 /// File, case, connection, what was done.
-const BEFORE: [(&str, &str, &str, Before); 8] = [
+const BEFORE: [(&str, &str, &str, Before); 16] = [
     (
         "grpc_naming",
         "after both connections are closed the service names stay",
@@ -82,7 +87,47 @@ const BEFORE: [(&str, &str, &str, Before); 8] = [
         "S",
         Before::Close,
     ),
+    ("grpc_loader", THREE_CONNECTIONS, "A", Before::Open),
+    ("grpc_loader", THREE_CONNECTIONS, "B", Before::Open),
+    ("grpc_loader", THREE_CONNECTIONS, "C", Before::Open),
+    ("grpc_loader", "reloadClient A", "A", Before::AnswerResets(false)),
+    (
+        "grpc_loader",
+        "reloadClient A with redirectAddress",
+        "A",
+        Before::AnswerResets(true),
+    ),
+    (
+        "grpc_loader",
+        "reloadCurrent count 2, no acks",
+        "A",
+        Before::AnswerResets(false),
+    ),
+    (
+        "grpc_loader",
+        "reloadCurrent count 2, no acks",
+        "B",
+        Before::AnswerResets(false),
+    ),
+    (
+        "grpc_loader",
+        "limit 2: after one has closed a new one is taken",
+        "D",
+        Before::Close,
+    ),
 ];
+
+/// While the recorder listened to A here, B was asked to move: the time must pass.
+const LISTENED_WHOLE: &str = "A after count 2 without acks: both get a reset";
+
+const THREE_CONNECTIONS: &str = "current with three connections (C has no label source=sdk)";
+
+/// The first case of a file that was recorded on another server, and a flag of that one.
+const OTHER_SERVER: (&str, &str, [&str; 2]) = (
+    "grpc_loader",
+    "limit 2: first connection",
+    ["--connection-limit", "2"],
+);
 
 /// Answers to all cases of a file, beside the recorded ones.
 ///
@@ -105,6 +150,12 @@ pub(crate) async fn replay(file: &'static str) -> Result<Vec<(Case, Comparison)>
     }
     let mut out = Vec::new();
     for case in cases {
+        if (file, case.name.as_str()) == (OTHER_SERVER.0, OTHER_SERVER.1) {
+            let [flag, value] = OTHER_SERVER.2;
+            run.connections.clear();
+            run.cluster = Cluster::builder(1).flag(flag, value).start().await;
+            run.http = Replayer::new(run.cluster.nodes())?;
+        }
         tokio::time::sleep(case.wait).await;
         let comparison = run
             .case(&case)
@@ -156,9 +207,20 @@ impl Run {
                 sent,
                 waited,
             } => {
-                let connection = self.connection(connection).await?;
-                let answer = connection.exchange(case, sent, *waited).await?;
-                if case.volatile.iter().any(|place| place == "/received") {
+                let is_loader = self.file == "grpc_loader";
+                let letter = connection;
+                let connection = self.connection(letter).await?;
+                let start = Instant::now();
+                let mut answer = connection.exchange(case, sent, *waited).await?;
+                if is_loader && case.name == LISTENED_WHOLE {
+                    tokio::time::sleep(waited.saturating_sub(start.elapsed())).await;
+                }
+                if is_loader && let Some(id) = answer.pointer_mut("/received/0/body/connectionId") {
+                    ensure!(*id == connection.id.as_str(), "{id} is not {}", connection.id);
+                    *id = Value::String(format!("<connectionId {letter}>"));
+                }
+                // Of requests to move it is open which of two connections gets one.
+                if !is_loader && case.volatile.iter().any(|place| place == "/received") {
                     check_last(case, &answer)?;
                 }
                 let comparison = compare(case, &answer);
@@ -177,7 +239,10 @@ impl Run {
                 .any(|(file, letters)| *file == self.file && letters.contains(&letter))
             {
                 connection.open_stream(self.file != "grpc_detection").await?;
-                connection.set_up().await?;
+                // The recorder's C of the loader had no label `source`.
+                connection
+                    .set_up((self.file, letter) != ("grpc_loader", "C"))
+                    .await?;
             }
             self.connections.insert(letter.to_owned(), connection);
         }
@@ -190,6 +255,8 @@ impl Run {
             Before::OpenStream => connection.open_stream(true).await?,
             Before::CloseHalf => connection.close_half(),
             Before::StopAcking => connection.stop_acking().await?,
+            Before::Open => {}
+            Before::AnswerResets(is_on) => connection.answer_resets(is_on),
             Before::Close => {
                 self.connections.remove(letter);
                 self.settles_until = Instant::now() + SETTLED_WITHIN;
@@ -203,9 +270,10 @@ impl Run {
         let mut request = request.clone();
         if let Some(query) = request["query"].as_object_mut() {
             for value in query.values_mut() {
-                let letter = value
-                    .as_str()
-                    .and_then(|v| v.strip_prefix("<connectionId of ")?.strip_suffix('>'));
+                let letter = value.as_str().and_then(|v| {
+                    let letter = v.strip_prefix("<connectionId ")?.strip_suffix('>')?;
+                    Some(letter.strip_prefix("of ").unwrap_or(letter))
+                });
                 if let Some(letter) = letter.map(str::to_owned) {
                     *value = Value::String(self.connection(&letter).await?.id.clone());
                 }

@@ -12,7 +12,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use parking_lot::{Mutex, RwLock};
 use rollcall_core::ownership::Mapper;
@@ -116,6 +116,8 @@ pub struct Engine {
     pub(crate) peers: BTreeMap<MemberId, Peer>,
     pub(crate) counters: DistroCounters,
     epoch: AtomicU64,
+    n_connections: AtomicU32,
+    n_sdk_connections: AtomicU32,
     members: Mutex<MemberTable>,
     view: RwLock<Arc<OwnershipView>>,
     is_ready: AtomicBool,
@@ -191,6 +193,8 @@ impl Engine {
             peers: config.peers.iter().map(peer).collect(),
             counters: DistroCounters::default(),
             epoch: AtomicU64::new(epoch),
+            n_connections: AtomicU32::new(0),
+            n_sdk_connections: AtomicU32::new(0),
             members: Mutex::new(members),
             view: RwLock::new(Arc::new(view)),
             is_ready: AtomicBool::new(is_ready),
@@ -286,6 +290,13 @@ impl Engine {
         }
     }
 
+    /// Notes how many connections of clients there are, to be told in probes.
+    pub fn note_connections(&self, n_connections: usize, n_sdk: usize) {
+        let told = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
+        self.n_connections.store(told(n_connections), Ordering::Relaxed);
+        self.n_sdk_connections.store(told(n_sdk), Ordering::Relaxed);
+    }
+
     /// What this member says of itself in probes.
     pub fn probe(&self) -> Probe {
         Probe {
@@ -297,6 +308,8 @@ impl Engine {
             ready: self.is_ready(),
             leaving: self.is_leaving(),
             rows: self.registry.n_rows() as u64,
+            connections: self.n_connections.load(Ordering::Relaxed),
+            sdk_connections: self.n_sdk_connections.load(Ordering::Relaxed),
         }
     }
 

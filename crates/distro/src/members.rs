@@ -305,6 +305,8 @@ mod tests {
             ready,
             leaving: false,
             rows: 0,
+            connections: 0,
+            sdk_connections: 0,
         }
     }
 

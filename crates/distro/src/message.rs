@@ -485,6 +485,10 @@ pub struct Probe {
     pub leaving: bool,
     /// Rows it holds, of any origin.
     pub rows: u64,
+    /// Connections of clients that it holds.
+    pub connections: u32,
+    /// Those of them that may be asked to move to another member.
+    pub sdk_connections: u32,
 }
 
 /// A client's write on its way to the owner.

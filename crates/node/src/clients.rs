@@ -28,7 +28,8 @@ impl Node {
     /// A client has set its connection up.
     ///
     /// # Errors
-    /// [`NodeError::NotReady`] while this node is loading, [`NodeError::Leaving`] while it leaves.
+    /// [`NodeError::NotReady`] while this node is loading, [`NodeError::Leaving`] while it leaves,
+    /// [`NodeError::TooManyConnections`].
     pub fn open_connection(
         &self,
         info: ConnectionInfo,
@@ -37,6 +38,10 @@ impl Node {
     ) -> Result<ConnectionId, NodeError> {
         if !self.is_ready() {
             return Err(self.not_serving());
+        }
+        if !self.connections.take_place(&info) {
+            Counters::add(&self.counters.connections_refused);
+            return Err(NodeError::TooManyConnections);
         }
         let number = self.registry.clock().tick(now.wall);
         let client = ClientId::new(self.engine.me(), number, returns_slowly(&info));
@@ -232,8 +237,10 @@ impl Node {
         let Some(connection) = self.connections.get(id) else {
             return;
         };
-        let Some(Awaited::Push(service, clusters)) = connection.answered(request_id) else {
-            return;
+        let (service, clusters) = match connection.answered(request_id) {
+            Some(Awaited::Push(service, clusters)) => (service, clusters),
+            Some(Awaited::Reset) => return self.reset_answered(request_id, now, actions),
+            _ => return,
         };
         Counters::add(match outcome {
             Outcome::Acked => &self.counters.pushes_acked,

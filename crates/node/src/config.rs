@@ -25,6 +25,10 @@ pub struct NodeConfig {
     pub push_delay: Option<Millis>,
     /// Most subscriptions of 1.x clients over UDP. Default 65,536.
     pub udp_subscriptions: usize,
+    /// Most connections of clients; 0 for no limit. Default 0.
+    pub connection_limit: usize,
+    /// Most connections from one address of a socket; 0 for no limit. Default 0.
+    pub connection_limit_per_ip: usize,
     /// Longest wait for all live members' data at start. Default 20 s.
     pub gate_limit: Millis,
     /// How long rows of a member that is gone stay. Default 15 s.
@@ -78,6 +82,8 @@ impl NodeConfig {
             push_window_max: Millis(500),
             push_delay: None,
             udp_subscriptions: 65_536,
+            connection_limit: 0,
+            connection_limit_per_ip: 0,
             gate_limit: Millis::secs(20),
             orphan_gone: Millis::secs(15),
             orphan_unreachable: Millis::secs(30),

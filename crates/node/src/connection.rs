@@ -1,7 +1,7 @@
 //! Connections of clients: what each subscribed, what it still has to answer, and whether it lives.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use dashmap::DashMap;
 use foldhash::fast::FixedState;
@@ -14,6 +14,7 @@ use smol_str::SmolStr;
 
 use crate::action::{Action, Actions};
 use crate::config::NodeConfig;
+use crate::loader::Places;
 use crate::push::Pusher;
 use crate::request::{ConnectionId, ConnectionInfo};
 
@@ -50,7 +51,7 @@ impl Connection {
         self.last_active.fetch_max(now.0, Ordering::Relaxed);
     }
 
-    fn idle(&self, now: Millis) -> Millis {
+    pub(crate) fn idle(&self, now: Millis) -> Millis {
         now.since(Millis(self.last_active.load(Ordering::Relaxed)))
     }
 
@@ -97,6 +98,8 @@ pub(crate) struct Connections {
     detect_after: Millis,
     drop_after: Millis,
     seed: u64,
+    n_sdk: AtomicUsize,
+    places: Places,
 }
 
 impl Connections {
@@ -108,11 +111,23 @@ impl Connections {
             detect_after: config.detect_after,
             drop_after: config.drop_after,
             seed: config.seed,
+            n_sdk: AtomicUsize::new(0),
+            places: Places::new(config),
         }
     }
 
     pub(crate) fn len(&self) -> usize {
         self.table.len()
+    }
+
+    /// The number of connections, and of those that may be asked to move.
+    pub(crate) fn count(&self) -> (usize, usize) {
+        (self.len(), self.n_sdk.load(Ordering::Relaxed))
+    }
+
+    /// Takes a place for a connection that is about to be opened; false when there is none.
+    pub(crate) fn take_place(&self, info: &ConnectionInfo) -> bool {
+        self.places.take(&info.remote_ip)
     }
 
     pub(crate) fn get(&self, id: ConnectionId) -> Option<Arc<Connection>> {
@@ -126,6 +141,7 @@ impl Connections {
         all
     }
 
+    /// Opens a connection that has taken a place.
     pub(crate) fn open(&self, client: ClientId, info: ConnectionInfo, now: Now) -> ConnectionId {
         let id = ConnectionId(self.next_id.fetch_add(1, Ordering::Relaxed));
         let awaited = HashMap::with_hasher(FixedState::with_seed(self.seed));
@@ -134,6 +150,7 @@ impl Connections {
             awaited,
             is_closed: false,
         });
+        self.n_sdk.fetch_add(usize::from(info.is_sdk), Ordering::Relaxed);
         let last_active = AtomicU64::new(now.mono.0);
         self.table.insert(
             id,
@@ -152,6 +169,9 @@ impl Connections {
     /// Takes a connection out and ends its subscriptions.
     pub(crate) fn close(&self, id: ConnectionId, pusher: &Pusher) -> Option<Arc<Connection>> {
         let (_, connection) = self.table.remove(&id)?;
+        self.n_sdk
+            .fetch_sub(usize::from(connection.info.is_sdk), Ordering::Relaxed);
+        self.places.free(&connection.info.remote_ip);
         for service in connection.close() {
             pusher.forget(id, &service);
         }

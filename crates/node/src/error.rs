@@ -56,6 +56,9 @@ pub enum NodeError {
     /// The service has no such row.
     #[error("no matched ip found!")]
     InstanceNotFound,
+    /// No further connection is taken, in all or from this address.
+    #[error("connection limit reached")]
+    TooManyConnections,
     /// This node is loading, or not yet part of its cluster.
     #[error("server is STARTING now, please try again later!")]
     NotReady,

@@ -28,6 +28,9 @@ pub(crate) struct Counters {
     pub(crate) forwards_received: AtomicU64,
     pub(crate) forwards_failed: AtomicU64,
     pub(crate) writes_over_limit: AtomicU64,
+    pub(crate) connections_refused: AtomicU64,
+    pub(crate) resets_sent: AtomicU64,
+    pub(crate) resets_acked: AtomicU64,
     pub(crate) connections_idle_closed: AtomicU64,
     pub(crate) beat_rows_expired: AtomicU64,
 }

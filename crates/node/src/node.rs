@@ -18,6 +18,7 @@ use crate::action::{Action, Actions};
 use crate::config::NodeConfig;
 use crate::connection::{Awaited, Connections};
 use crate::error::NodeError;
+use crate::loader::Loader;
 use crate::metrics::Counters;
 use crate::pending::Pending;
 use crate::push::{Outcome, Pusher};
@@ -36,6 +37,7 @@ pub struct Node {
     pub(crate) counters: Counters,
     pub(crate) connections: Connections,
     pub(crate) pusher: Pusher,
+    pub(crate) loader: Loader,
     next_clean: AtomicU64,
     clean_bucket: AtomicU64,
 }
@@ -83,6 +85,7 @@ impl Node {
             engine: Engine::new(distro, registry.clone(), boot, now),
             connections: Connections::new(&config, now.mono),
             pusher: Pusher::new(&config),
+            loader: Loader::default(),
             pending: Pending::default(),
             counters: Counters::default(),
             next_clean: AtomicU64::new(now.mono.0),
@@ -119,6 +122,8 @@ impl Node {
     /// Does what is due, and returns when to come back at the latest.
     pub fn tick(&self, now: Now, actions: &mut Actions) -> Millis {
         let mut effects = Effects::default();
+        let (n_connections, n_sdk) = self.connections.count();
+        self.engine.note_connections(n_connections, n_sdk);
         let mut next = self.engine.tick(now, &mut effects).min(now.mono + TICK_MAX);
         self.judge_beats(now, &mut effects);
         self.clean(now, &mut effects);
@@ -131,13 +136,19 @@ impl Node {
         for (connection, request_id) in self.pusher.timed_out(now.mono) {
             self.push_ended(connection, request_id, Outcome::TimedOut, now, actions);
         }
+        self.tick_loader(now, actions);
         self.pusher.tick_udp(&self.counters, now, actions);
         self.give(self.pending.overdue(now.mono), actions);
-        let mut due = [self.pending.next_due(), self.connections.next_look(), None];
+        let mut due = [
+            self.pending.next_due(),
+            self.connections.next_look(),
+            self.loader.next_due(),
+            None,
+        ];
         // A node that has to catch up pushes nothing: its lists may lack what has moved meanwhile.
         if self.check_readable(now).is_ok() {
             self.push_due(now, actions);
-            due[2] = self.pusher.next_due();
+            due[3] = self.pusher.next_due();
         }
         for due in due.into_iter().flatten() {
             next = next.min(due);

@@ -211,6 +211,21 @@ impl Node {
                 "Polls that got no subscription over UDP because there are too many",
                 &c.udp_subscriptions_refused,
             ),
+            (
+                "rollcall_connections_refused",
+                "Connections refused because there are too many",
+                &c.connections_refused,
+            ),
+            (
+                "rollcall_resets_sent",
+                "Connections that operators let be asked to move to another member",
+                &c.resets_sent,
+            ),
+            (
+                "rollcall_resets_acked",
+                "Connections that answered that they move",
+                &c.resets_acked,
+            ),
         ] {
             m.counter(name, help, counter);
         }
@@ -331,6 +346,11 @@ impl Node {
             "rollcall_pushes_unacked",
             "Pushes not acknowledged yet",
             self.pusher.n_unacked(),
+        );
+        m.gauge(
+            "rollcall_resets_waiting",
+            "Connections that are still to be asked to move",
+            self.loader.n_waiting(),
         );
         m.gauge(
             "rollcall_writes_waiting",

@@ -42,6 +42,8 @@ fn answer_probe(node: &Node, address: &str, now: Now) {
         ready: true,
         leaving: false,
         rows: 0,
+        connections: 0,
+        sdk_connections: 0,
     };
     node.probe_done(
         MemberId::of(address),

@@ -143,6 +143,7 @@ impl From<&NodeError> for HttpFailure {
             NodeError::ClusterEmpty { .. } | NodeError::InstanceNotFound => {
                 Self::text(StatusCode::NOT_FOUND, text)
             }
+            NodeError::TooManyConnections => Self::text(StatusCode::SERVICE_UNAVAILABLE, text),
             NodeError::NotReady => Self::not_serving(MemberState::Starting),
             NodeError::Leaving => Self::not_serving(MemberState::Down),
             NodeError::OverLimit(_) | NodeError::Outdated { .. } => {
@@ -181,6 +182,7 @@ impl From<&NodeError> for GrpcFailure {
             | NodeError::NoService(_)
             | NodeError::ServiceNotEmpty(_) => Self::error(400, 400, text),
             NodeError::ClusterEmpty { .. } | NodeError::InstanceNotFound => Self::error(404, 404, text),
+            NodeError::TooManyConnections => Self::error(500, 503, text),
             NodeError::NotReady => Self::error(500, 300, "Server is starting,please try later."),
             NodeError::Leaving => Self::error(500, 300, "Server is down,please try later."),
             NodeError::OverLimit(_) | NodeError::Outdated { .. } => Self::error(503, 503, text),

@@ -87,6 +87,8 @@ draft! {
     push_window_max: Millis,
     push_delay: Millis,
     udp_subscriptions: usize,
+    connection_limit: usize,
+    connection_limit_per_ip: usize,
     gate_limit: Millis,
     orphan_gone: Millis,
     orphan_unreachable: Millis,
@@ -195,6 +197,10 @@ keys! {
         positive_time;
     push_delay, "time", "adaptive", "fixed time that changes are merged, instead of one that grows with the load", time;
     udp_subscriptions, "subscriptions", "65536", "1.x clients' subscriptions over UDP that are held at a time; 0 pushes to none",
+        |text: &str| number(text, 0, 1 << 24).map(|n| n as usize);
+    connection_limit, "connections", "0", "gRPC connections of clients beyond which further ones are refused; 0 for no limit",
+        |text: &str| number(text, 0, 1 << 24).map(|n| n as usize);
+    connection_limit_per_ip, "connections", "0", "the same for the connections from one address, as the socket shows it; 0 for no limit",
         |text: &str| number(text, 0, 1 << 24).map(|n| n as usize);
     gate_limit, "time", "20s", "longest wait for the data of all live members before the node is ready", positive_time;
     orphan_gone, "time", "15s", "how long instances stay whose member is gone", positive_time;

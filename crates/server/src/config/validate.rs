@@ -105,6 +105,8 @@ fn node(draft: &Draft, advertise: &str, members: &[SmolStr]) -> Result<NodeConfi
         push_timeout,
         push_window_max,
         udp_subscriptions,
+        connection_limit,
+        connection_limit_per_ip,
         gate_limit,
         orphan_gone,
         orphan_unreachable,

@@ -3,6 +3,7 @@
 //! `router` says which path and method means what, `params` reads what was sent, `reply` writes what goes back,
 //! `v1` has one file per resource, `own` are the paths that only Rollcall has.
 
+pub mod loader;
 pub mod multipart;
 pub mod own;
 pub mod page;

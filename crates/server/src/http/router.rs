@@ -19,7 +19,7 @@ use crate::executor::Executor;
 use crate::http::params::{BodyKind, Params};
 use crate::http::reply::{self, Reply, Taste};
 use crate::http::v1::{beat, cluster, console, instance, instance_list, operator, service};
-use crate::http::{own, prometheus};
+use crate::http::{loader, own, prometheus};
 use crate::machine::Machine;
 
 /// Longest wait for the answer to a write. The node answers far sooner; this is for a node that does not.
@@ -69,6 +69,7 @@ enum Resource {
     State,
     Rows,
     Owner,
+    Loader(loader::Call),
 }
 
 impl Resource {
@@ -87,7 +88,7 @@ impl Resource {
             "/v1/console/health/liveness" => Resource::Liveness,
             "/v1/console/health/readiness" => Resource::Readiness,
             "/actuator/prometheus" => Resource::Prometheus,
-            _ => return None,
+            _ => return loader::Call::of(path).map(Resource::Loader),
         })
     }
 
@@ -106,6 +107,7 @@ impl Resource {
         match self {
             Resource::Instance => "GET, HEAD, POST, PUT, DELETE",
             Resource::Beat => "PUT",
+            Resource::Loader(call) => call.methods(),
             _ => "GET, HEAD",
         }
     }
@@ -288,6 +290,7 @@ impl HttpApp {
             (Resource::Prometheus, _) => Ok(prometheus::metrics(self)),
             (Resource::State, _) => Ok(own::state(self)),
             (Resource::Rows, _) => own::rows(self, &check()?),
+            (Resource::Loader(call), _) => loader::answer(self, call, &params),
             (Resource::Owner, _) => own::owner(self, &check()?),
         }
     }

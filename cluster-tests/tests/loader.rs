@@ -1,0 +1,134 @@
+//! Limits of connections, and operators who move connections to other members.
+
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use cluster_tests::cluster::SOON;
+use cluster_tests::{Client, ClientOptions, Cluster, Http, eventually};
+use futures_util::future::try_join_all;
+use parking_lot::Mutex;
+use reqwest::Method;
+use serde_json::Value;
+
+const V2: &str = "/nacos/v2/core/loader";
+const V3: &str = "/nacos/v3/admin/core/loader";
+
+async fn get(http: &Http, path: &str, params: &[(&str, &str)]) -> Result<cluster_tests::Reply> {
+    let params = params.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned()));
+    http.query(Method::GET, &format!("{V2}/{path}"), &params.collect())
+        .await
+}
+
+/// Who was asked to move, and to which address.
+async fn asked(clients: &[Client]) -> Result<Vec<String>> {
+    let mut asked = Vec::new();
+    for client in clients {
+        for push in client.take_pushes().await {
+            if push.kind == "ConnectResetRequest" {
+                let body = push.json()?;
+                asked.push(format!(
+                    "{}:{}",
+                    body["serverIp"].as_str().unwrap_or_default(),
+                    body["serverPort"].as_str().unwrap_or_default()
+                ));
+            }
+        }
+    }
+    Ok(asked)
+}
+
+/// Waits until so many were asked.
+async fn eventually_asked(clients: &[Client], n: usize) -> Vec<String> {
+    let all = Mutex::new(Vec::new());
+    eventually("clients are asked to move", SOON, || async {
+        let more = asked(clients).await?;
+        let mut all = all.lock();
+        all.extend(more);
+        ensure!(all.len() == n, "{all:?}");
+        Ok(())
+    })
+    .await;
+    all.into_inner()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn operators_see_the_load_and_even_it_out() -> Result<()> {
+    let cluster = Cluster::start(3).await;
+    let (full, http) = (cluster.node(0), cluster.node(0).http());
+    let clients = try_join_all((0..20).map(|_| full.client())).await?;
+    let seen = cluster.node(1).http();
+    eventually("another member knows the load", SOON, || async {
+        let load = get(&seen, "cluster", &[]).await?.json()?;
+        ensure!(
+            load["total"] == 20 && load["max"] == 20 && load["avg"] == 6,
+            "{load}"
+        );
+        ensure!(load["memberCount"] == 3 && load["completed"] == true, "{load}");
+        Ok(())
+    })
+    .await;
+    let current = get(&http, "current", &[]).await?.json()?;
+    ensure!(current.as_object().map(|all| all.len()) == Some(20), "{current}");
+    let one = &current[clients[3].id()];
+    ensure!(one["metaInfo"]["sdkSource"] == true && one["metaInfo"]["appName"] == "cluster-tests");
+
+    // A tenth at a time, to the other two in turn.
+    let reply = get(&http, "smartReloadCluster", &[]).await?;
+    ensure!(reply.status == 200 && reply.text == "Ok", "{reply:?}");
+    let others = [cluster.node(1).address(), cluster.node(2).address()];
+    let mut moved = eventually_asked(&clients, 2).await;
+    moved.sort();
+    ensure!(moved == others, "{moved:?} is not {others:?}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn in_v3_changes_are_posted_and_answered_in_a_result() -> Result<()> {
+    let cluster = Cluster::start(1).await;
+    let http = cluster.node(0).http();
+    let clients = vec![cluster.node(0).client().await?, cluster.node(0).client().await?];
+    let params = |pairs: &[(&str, &str)]| -> Vec<(String, String)> {
+        pairs
+            .iter()
+            .map(|(k, v)| ((*k).to_owned(), (*v).to_owned()))
+            .collect()
+    };
+    let load: Value = http
+        .query(Method::GET, &format!("{V3}/cluster"), &params(&[]))
+        .await?
+        .json()?;
+    ensure!(
+        load["code"] == 0 && load["data"]["detail"][0]["sdkConCount"] == "2",
+        "{load}"
+    );
+    let wish = params(&[("count", "1"), ("redirectAddress", "127.0.0.9:8848")]);
+    let path = format!("{V3}/reloadCurrent");
+    http.query(Method::GET, &path, &wish).await?.with_status(405)?;
+    let reply = http.form(Method::POST, &path, &wish).await?.json()?;
+    ensure!(reply["code"] == 0 && reply["data"].is_null(), "{reply}");
+    ensure!(eventually_asked(&clients, 1).await == ["127.0.0.9:8848"]);
+    Ok(())
+}
+
+#[tokio::test]
+async fn further_connections_from_an_address_are_refused_without_a_word() -> Result<()> {
+    let cluster = Cluster::builder(1)
+        .flag("--connection-limit-per-ip", "2")
+        .start()
+        .await;
+    let node = cluster.node(0);
+    let first = node.client().await?;
+    let _second = node.client().await?;
+    let third = node.client_with(ClientOptions::default().impatient()).await?;
+    third.stream_end(SOON).await?;
+    ensure!(third.take_pushes().await.is_empty());
+    ensure!(node.http().metric("rollcall_connections_refused_total").await? == 1.0);
+    drop(first);
+    eventually("the free place is given", SOON, || async {
+        let again = node.client_with(ClientOptions::default().impatient()).await?;
+        ensure!(again.stream_end(Duration::from_millis(300)).await.is_err());
+        Ok(())
+    })
+    .await;
+    Ok(())
+}
