@@ -9,6 +9,7 @@ use rollcall_distro::message::{Forward, Probe};
 use smol_str::SmolStr;
 
 use crate::error::NodeError;
+use crate::fuzzy::FuzzyMessage;
 use crate::request::{ConnectionId, UdpTarget, WriteDone};
 
 /// Given by the shell to a write, comes back with its answer.
@@ -75,6 +76,15 @@ pub enum Action {
         request_id: u64,
         /// Advertised address `host:port` of the member to move to, if any.
         to: Option<SmolStr>,
+    },
+    /// Tell a client about services that match its pattern and report its answer by `push_acked`.
+    Fuzzy {
+        /// The connection.
+        connection: ConnectionId,
+        /// Id that the answer repeats.
+        request_id: u64,
+        /// What to tell.
+        message: Box<FuzzyMessage>,
     },
     /// Close the stream and the transport of a connection; the node has already forgotten it.
     Close {

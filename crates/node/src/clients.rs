@@ -58,6 +58,7 @@ impl Node {
         let Some(connection) = self.connections.close(id, &self.pusher) else {
             return;
         };
+        self.fuzzy.forget(id);
         if self.is_leaving() {
             return;
         }
@@ -128,7 +129,7 @@ impl Node {
         done.map_err(|_| NodeError::UnknownConnection)
     }
 
-    fn naming_client(&self, id: ConnectionId, now: Now) -> Result<ClientId, NodeError> {
+    pub(crate) fn naming_client(&self, id: ConnectionId, now: Now) -> Result<ClientId, NodeError> {
         let connection = self.connections.get(id).ok_or(NodeError::UnknownConnection)?;
         connection.touch(now.mono);
         if !connection.info.is_naming {
@@ -239,6 +240,10 @@ impl Node {
         };
         let (service, clusters) = match connection.answered(request_id) {
             Some(Awaited::Push(service, clusters)) => (service, clusters),
+            Some(Awaited::Fuzzy(pattern)) => {
+                let is_ok = outcome == Outcome::Acked;
+                return self.fuzzy_answered(id, request_id, pattern, is_ok, now, actions);
+            }
             Some(Awaited::Reset) => return self.reset_answered(request_id, now, actions),
             _ => return,
         };

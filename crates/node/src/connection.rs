@@ -27,6 +27,8 @@ pub(crate) enum Awaited {
     Push(ServiceKey, Option<SmolStr>),
     Detect,
     Reset,
+    /// A message about services of this pattern.
+    Fuzzy(SmolStr),
 }
 
 /// A connection that is set up.

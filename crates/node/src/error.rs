@@ -56,6 +56,12 @@ pub enum NodeError {
     /// The service has no such row.
     #[error("no matched ip found!")]
     InstanceNotFound,
+    /// A pattern does not have its form.
+    #[error("pattern {0:?} is not of the form namespace>>group>>service")]
+    BadPattern(String),
+    /// As many patterns are watched as may be (`spec/grpc.md` §7).
+    #[error("fuzzy watch pattern over limit")]
+    TooManyPatterns,
     /// No further connection is taken, in all or from this address.
     #[error("connection limit reached")]
     TooManyConnections,

@@ -29,6 +29,7 @@ pub(crate) struct Counters {
     pub(crate) forwards_failed: AtomicU64,
     pub(crate) writes_over_limit: AtomicU64,
     pub(crate) connections_refused: AtomicU64,
+    pub(crate) fuzzy_sent: AtomicU64,
     pub(crate) resets_sent: AtomicU64,
     pub(crate) resets_acked: AtomicU64,
     pub(crate) connections_idle_closed: AtomicU64,

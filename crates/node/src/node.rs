@@ -18,6 +18,7 @@ use crate::action::{Action, Actions};
 use crate::config::NodeConfig;
 use crate::connection::{Awaited, Connections};
 use crate::error::NodeError;
+use crate::fuzzy::FuzzyWatches;
 use crate::loader::Loader;
 use crate::metrics::Counters;
 use crate::pending::Pending;
@@ -38,6 +39,7 @@ pub struct Node {
     pub(crate) connections: Connections,
     pub(crate) pusher: Pusher,
     pub(crate) loader: Loader,
+    pub(crate) fuzzy: FuzzyWatches,
     next_clean: AtomicU64,
     clean_bucket: AtomicU64,
 }
@@ -86,6 +88,7 @@ impl Node {
             connections: Connections::new(&config, now.mono),
             pusher: Pusher::new(&config),
             loader: Loader::default(),
+            fuzzy: FuzzyWatches::default(),
             pending: Pending::default(),
             counters: Counters::default(),
             next_clean: AtomicU64::new(now.mono.0),
@@ -144,10 +147,13 @@ impl Node {
             self.connections.next_look(),
             self.loader.next_due(),
             None,
+            None,
         ];
         // A node that has to catch up pushes nothing: its lists may lack what has moved meanwhile.
         if self.check_readable(now).is_ok() {
             self.push_due(now, actions);
+            self.tick_fuzzy(now, actions);
+            due[4] = self.fuzzy.next_due();
             due[3] = self.pusher.next_due();
         }
         for due in due.into_iter().flatten() {
@@ -251,6 +257,7 @@ impl Node {
                 self.pusher.changed(service, changes.len(), now, actions);
             }
         }
+        self.catalog_changed(now, actions);
         let durable = self.registry.take_durable();
         if !durable.is_empty() {
             actions.push(Action::Store(durable));

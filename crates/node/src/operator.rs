@@ -217,6 +217,11 @@ impl Node {
                 &c.connections_refused,
             ),
             (
+                "rollcall_fuzzy_messages_sent",
+                "Messages to clients that watch services by a pattern",
+                &c.fuzzy_sent,
+            ),
+            (
                 "rollcall_resets_sent",
                 "Connections that operators let be asked to move to another member",
                 &c.resets_sent,
@@ -346,6 +351,11 @@ impl Node {
             "rollcall_pushes_unacked",
             "Pushes not acknowledged yet",
             self.pusher.n_unacked(),
+        );
+        m.gauge(
+            "rollcall_fuzzy_watches",
+            "Watches of services by a pattern",
+            self.fuzzy.len(),
         );
         m.gauge(
             "rollcall_resets_waiting",

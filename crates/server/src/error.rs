@@ -90,6 +90,14 @@ impl GrpcFailure {
         }
     }
 
+    /// The same in the response type of the request.
+    pub fn typed(self) -> Self {
+        GrpcFailure {
+            is_typed: true,
+            ..self
+        }
+    }
+
     /// A handler's refusal of an argument.
     pub fn invalid(message: impl Into<String>) -> Self {
         Self::error(400, 400, message)
@@ -143,7 +151,10 @@ impl From<&NodeError> for HttpFailure {
             NodeError::ClusterEmpty { .. } | NodeError::InstanceNotFound => {
                 Self::text(StatusCode::NOT_FOUND, text)
             }
-            NodeError::TooManyConnections => Self::text(StatusCode::SERVICE_UNAVAILABLE, text),
+            NodeError::BadPattern(_) => Self::text(StatusCode::BAD_REQUEST, text),
+            NodeError::TooManyPatterns | NodeError::TooManyConnections => {
+                Self::text(StatusCode::SERVICE_UNAVAILABLE, text)
+            }
             NodeError::NotReady => Self::not_serving(MemberState::Starting),
             NodeError::Leaving => Self::not_serving(MemberState::Down),
             NodeError::OverLimit(_) | NodeError::Outdated { .. } => {
@@ -182,6 +193,8 @@ impl From<&NodeError> for GrpcFailure {
             | NodeError::NoService(_)
             | NodeError::ServiceNotEmpty(_) => Self::error(400, 400, text),
             NodeError::ClusterEmpty { .. } | NodeError::InstanceNotFound => Self::error(404, 404, text),
+            NodeError::BadPattern(_) => Self::error(400, 400, text),
+            NodeError::TooManyPatterns => Self::error(500, 50310, text).typed(),
             NodeError::TooManyConnections => Self::error(500, 503, text),
             NodeError::NotReady => Self::error(500, 300, "Server is starting,please try later."),
             NodeError::Leaving => Self::error(500, 300, "Server is down,please try later."),

@@ -157,6 +157,11 @@ impl Executor {
             } => {
                 self.send(connection, Outgoing::Reset(Box::new((request_id, to))));
             }
+            Action::Fuzzy {
+                connection,
+                request_id,
+                message,
+            } => self.send(connection, Outgoing::Fuzzy(Box::new((request_id, *message)))),
             Action::Close { connection } => {
                 if let Some(handle) = self.0.connections.remove(connection) {
                     handle.close();

@@ -1,6 +1,7 @@
 //! Names of the services that exist, sorted, for listing by namespace and group.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::RwLock;
 use smol_str::SmolStr;
@@ -11,15 +12,36 @@ use crate::model::service_key::{GROUP_SEPARATOR, ServiceKey};
 #[derive(Debug, Default)]
 pub struct Catalog {
     services: RwLock<BTreeSet<ServiceKey>>,
+    version: AtomicU64,
 }
 
 impl Catalog {
     pub(crate) fn add(&self, service: &ServiceKey) {
-        self.services.write().insert(service.clone());
+        if self.services.write().insert(service.clone()) {
+            self.version.fetch_add(1, Ordering::Release);
+        }
     }
 
     pub(crate) fn remove(&self, service: &ServiceKey) {
-        self.services.write().remove(service);
+        if self.services.write().remove(service) {
+            self.version.fetch_add(1, Ordering::Release);
+        }
+    }
+
+    /// Rises whenever a service comes or goes.
+    pub fn version(&self) -> u64 {
+        self.version.load(Ordering::Acquire)
+    }
+
+    /// The first services, at most `limit`, that pass `is_meant`, sorted.
+    pub fn matching(&self, limit: usize, is_meant: impl Fn(&ServiceKey) -> bool) -> Vec<ServiceKey> {
+        let services = self.services.read();
+        services
+            .iter()
+            .filter(|s| is_meant(s))
+            .take(limit)
+            .cloned()
+            .collect()
     }
 
     /// True when a service is listed.

@@ -122,6 +122,8 @@ impl Up {
             "NotifySubscriberResponse"
             | "ClientDetectionResponse"
             | "ConnectResetResponse"
+            | "NamingFuzzyWatchSyncResponse"
+            | "NamingFuzzyWatchChangeNotifyResponse"
             | "ErrorResponse"
             | "SetupAckResponse" => self.acknowledged(type_name, payload::body(message)),
             _ => {

@@ -1,6 +1,8 @@
 //! What goes down the stream to a client. Kept small while it waits: the JSON is written when it is sent.
 
 use rollcall_core::Millis;
+use rollcall_core::ServiceKey;
+use rollcall_node::FuzzyMessage;
 use rollcall_node::action::Push;
 use smol_str::SmolStr;
 
@@ -24,6 +26,8 @@ pub enum Outgoing {
     },
     /// Please connect elsewhere; with the id that the answer repeats and the member to go to, if any.
     Reset(Box<(u64, Option<SmolStr>)>),
+    /// Services that match a pattern; with the id that the answer repeats.
+    Fuzzy(Box<(u64, FuzzyMessage)>),
     /// End the stream.
     End,
 }
@@ -32,11 +36,16 @@ impl Outgoing {
     /// The envelope to send; `None` ends the stream.
     pub fn into_payload(self, transport: &Transport) -> Option<Payload> {
         let (type_name, body) = match self {
-            // Nothing is advertised: clients register persistent instances over HTTP then, and no SDK waits for more.
-            Outgoing::SetupAck => (
-                "SetupAckRequest",
-                b"{\"headers\":{},\"abilityTable\":{},\"module\":\"internal\"}".to_vec(),
-            ),
+            // Only what is implemented: clients register persistent instances over HTTP then.
+            Outgoing::SetupAck => {
+                let body: &[u8] = match transport.established().map(|e| e.generation) {
+                    Some(Generation::Three) => {
+                        b"{\"headers\":{},\"abilityTable\":{\"fuzzyWatch\":true},\"module\":\"internal\"}"
+                    }
+                    _ => b"{\"headers\":{},\"abilityTable\":{},\"module\":\"internal\"}",
+                };
+                ("SetupAckRequest", body.to_vec())
+            }
             Outgoing::Push(push) => {
                 let generation = transport.established().map(|e| e.generation).unwrap_or_default();
                 ("NotifySubscriberRequest", push_body(&push, generation))
@@ -50,6 +59,7 @@ impl Outgoing {
                 "ConnectResetRequest",
                 reset_body(reset.0, reset.1.as_deref(), transport),
             ),
+            Outgoing::Fuzzy(fuzzy) => fuzzy_body(fuzzy.0, &fuzzy.1),
             Outgoing::End => return None,
         };
         Some(envelope(
@@ -65,6 +75,74 @@ fn head(request_id: u64) -> Vec<u8> {
     json::unsigned(&mut body, request_id);
     body.push(b'"');
     body
+}
+
+fn fuzzy_body(request_id: u64, message: &FuzzyMessage) -> (&'static str, Vec<u8>) {
+    const SYNC: &str = "NamingFuzzyWatchSyncRequest";
+    let mut body = head(request_id);
+    let mut sync = |kind: &str, pattern: &str, changes: &[(ServiceKey, bool)], n_batches, batch| {
+        json::member(&mut body, "syncType");
+        json::string(&mut body, kind);
+        json::member(&mut body, "groupKeyPattern");
+        json::string(&mut body, pattern);
+        body.extend_from_slice(b",\"contexts\":[");
+        for (at, (service, is_listed)) in changes.iter().enumerate() {
+            if at > 0 {
+                body.push(b',');
+            }
+            body.extend_from_slice(b"{\"serviceKey\":");
+            write_change(&mut body, service, *is_listed);
+        }
+        body.push(b']');
+        json::member(&mut body, "totalBatch");
+        json::unsigned(&mut body, n_batches);
+        json::member(&mut body, "currentBatch");
+        json::unsigned(&mut body, batch);
+    };
+    let type_name = match message {
+        FuzzyMessage::Sync {
+            pattern,
+            is_initial,
+            changes,
+            n_batches,
+            batch,
+        } => {
+            let kind = match is_initial {
+                true => "FUZZY_WATCH_INIT_NOTIFY",
+                false => "FUZZY_WATCH_DIFF_SYNC_NOTIFY",
+            };
+            sync(kind, pattern, changes, *n_batches as u64, *batch as u64);
+            SYNC
+        }
+        FuzzyMessage::Finished { pattern } => {
+            sync("FINISH_FUZZY_WATCH_INIT_NOTIFY", pattern, &[], 1, 1);
+            SYNC
+        }
+        FuzzyMessage::Changed { service, is_listed } => {
+            body.extend_from_slice(b",\"syncType\":\"FUZZY_WATCH_RESOURCE_CHANGED\",\"serviceKey\":");
+            write_change(&mut body, service, *is_listed);
+            body.pop(); // The end of the object that stands in a list otherwise.
+            "NamingFuzzyWatchChangeNotifyRequest"
+        }
+    };
+    body.extend_from_slice(b",\"module\":\"naming\"}");
+    (type_name, body)
+}
+
+/// The key of a service and what became of it, up to the end of the object that they stand in.
+fn write_change(out: &mut Vec<u8>, service: &ServiceKey, is_listed: bool) {
+    let key = format!("{}@@{}@@{}", service.namespace(), service.group(), service.name());
+    json::string(out, &key);
+    json::member(out, "changedType");
+    json::string(
+        out,
+        if is_listed {
+            "ADD_SERVICE"
+        } else {
+            "DELETE_SERVICE"
+        },
+    );
+    out.push(b'}');
 }
 
 fn push_body(push: &Push, generation: Generation) -> Vec<u8> {

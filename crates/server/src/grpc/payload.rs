@@ -26,6 +26,8 @@ pub enum Call {
     ServiceList,
     /// Starts or ends a subscription.
     Subscribe,
+    /// Starts or ends a watch of services by a pattern.
+    FuzzyWatch,
     /// For members only; refused whoever asks, since members have a port and a protocol of their own.
     Cluster,
     /// No handler: unknown, a response, a push, or of a module that is not served here.
@@ -43,6 +45,7 @@ impl Call {
             "BatchInstanceRequest" => Call::BatchInstance,
             "ServiceListRequest" => Call::ServiceList,
             "ServerCheckRequest" => Call::ServerCheck,
+            "NamingFuzzyWatchRequest" => Call::FuzzyWatch,
             "PersistentInstanceRequest" => Call::PersistentInstance,
             "ServerLoaderInfoRequest"
             | "ServerReloadRequest"
@@ -62,6 +65,7 @@ impl Call {
             Call::BatchInstance => "BatchInstanceResponse",
             Call::ServiceQuery => "QueryServiceResponse",
             Call::ServiceList => "ServiceListResponse",
+            Call::FuzzyWatch => "NamingFuzzyWatchResponse",
             Call::Subscribe => "SubscribeServiceResponse",
             Call::Cluster | Call::Unknown => ERROR_TYPE,
         }

@@ -9,8 +9,8 @@ use tonic::{Response, Status};
 use crate::error::GrpcFailure;
 use crate::executor::Executor;
 use crate::grpc::handler::{
-    Context, batch_instance, health_check, instance, persistent_instance, server_check, service_list,
-    service_query, subscribe,
+    Context, batch_instance, fuzzy_watch, health_check, instance, persistent_instance, server_check,
+    service_list, service_query, subscribe,
 };
 use crate::grpc::payload::{self, Call, envelope};
 use crate::pb::{Payload, request_server};
@@ -84,6 +84,7 @@ impl Unary {
             Call::Instance => instance::handle(&context, body),
             Call::ServiceQuery => service_query::handle(&context, body),
             Call::Subscribe => subscribe::handle(&context, body),
+            Call::FuzzyWatch => fuzzy_watch::handle(&context, body),
             Call::HealthCheck => health_check::handle(body),
             Call::BatchInstance => batch_instance::handle(&context, body),
             Call::ServiceList => service_list::handle(&context, body),

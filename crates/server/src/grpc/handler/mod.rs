@@ -1,6 +1,7 @@
 //! One file per type of request. Each reads its body, asks the node and writes the answer.
 
 pub mod batch_instance;
+pub mod fuzzy_watch;
 pub mod health_check;
 pub mod instance;
 pub mod persistent_instance;
