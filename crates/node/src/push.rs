@@ -156,7 +156,14 @@ impl Pusher {
     }
 
     pub(crate) fn n_unacked(&self) -> usize {
-        self.timeouts.lock().len()
+        let n_of = |topic: &Topic| {
+            topic
+                .subscribers
+                .iter()
+                .filter(|s| s.outstanding.is_some())
+                .count()
+        };
+        self.topics.iter().map(|t| n_of(&t.value().lock())).sum()
     }
 
     /// Adds a subscription, or keeps the one there is. The first of a connection to a service is followed by one push.

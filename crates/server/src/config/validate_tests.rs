@@ -106,6 +106,13 @@ fn lists_are_checked() {
 }
 
 #[test]
+fn of_two_settings_that_do_not_fit_the_given_one_is_named() {
+    assert!(error(&[("probe_timeout", "2s")]).starts_with("probe_timeout (test): "));
+    assert!(error(&[("probe_interval", "500ms")]).starts_with("probe_interval (test): "));
+    assert!(error(&[("beat_interval", "60s")]).contains("must be below 15s"));
+}
+
+#[test]
 fn a_list_without_a_member_is_no_single_node() {
     for text in [",", " , ,", ""] {
         assert_eq!(
