@@ -189,10 +189,10 @@ impl HttpApp {
 
     /// The answer to a path that does not exist; `below` is its part below the context path.
     fn no_such_path(&self, method: &Method, path: &str, below: Option<&str>, taste: Taste) -> Response<Body> {
-        let text = match below.map(Api::of) {
-            Some(Api::V2) => "No message available".to_owned(),
-            Some(Api::V3) => format!("No endpoint {method} {path}."),
-            Some(Api::V1) | None => format!("no such api:{method}:{path}"),
+        let text = match below {
+            Some(below) if Api::of(below) == Api::V3 => format!("No endpoint {method} {path}."),
+            Some(below) if !below.starts_with("/v1/ns") => "No message available".to_owned(),
+            _ => format!("no such api:{method}:{path}"),
         };
         // Outside the context path there is nothing of the protocol, so the answer is a page for people.
         let taste = if below.is_some() { taste } else { Taste::Html };

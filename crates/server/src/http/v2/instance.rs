@@ -37,10 +37,10 @@ pub fn list(app: &HttpApp, params: &Params) -> Result<Reply, HttpFailure> {
 /// 400 for what is missing or refused; 404 when there is no such row.
 pub async fn patch(app: &HttpApp, params: &Params) -> Result<Reply, HttpFailure> {
     let (service, target) = instance::row(app, params)?;
-    require_grouped(params)?;
     params.required_as("weight", "Double")?;
     params.required_as("enabled", "Boolean")?;
     params.required("metadata")?;
+    require_grouped(params)?;
     let patch = Patch {
         weight: params.fraction("weight")?,
         enabled: Some(params.flag(&["enabled"], true)?),
