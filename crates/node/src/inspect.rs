@@ -3,10 +3,11 @@
 //! A client is a connection that this node holds, known by the id that it was told, or an address (ip and port) that
 //! beats, known as `ip:port#true`. Connections of other members are named `number@member` where they publish.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use rollcall_core::registry::change::{ClientId, Override};
-use rollcall_core::registry::row::Publisher;
+use rollcall_core::registry::row::{Publication, Publisher};
 use rollcall_core::{Instance, MemberId, Millis, Now, RowAddress, ServiceKey};
 use smol_str::{SmolStr, format_smolstr};
 
@@ -137,32 +138,34 @@ impl Node {
 
     /// Who publishes a service, sorted by row.
     pub fn publishers(&self, service: &ServiceKey) -> Vec<ServicePublisher> {
-        let connections = self.connections.all();
+        let publications = self.registry.publications_in(service);
+        if publications.is_empty() {
+            return Vec::new();
+        }
+        let connections = self.connections.all().into_iter();
+        let here: BTreeMap<ClientId, _> = connections.map(|c| (c.client, c.info.text_id.clone())).collect();
         let view = self.engine.view();
         let name = |client: ClientId| {
-            let here = connections.iter().find(|c| c.client == client);
-            here.map(|c| c.info.text_id.clone()).unwrap_or_else(|| {
+            here.get(&client).cloned().unwrap_or_else(|| {
                 let member = view.address(client.origin).cloned().unwrap_or_default();
                 format_smolstr!("{}@{member}", client.number)
             })
         };
-        let publications = self.registry.publications_in(service).into_iter();
-        publications
-            .map(|publication| {
-                let Instance {
-                    ip, port, cluster, ..
-                } = &*publication.instance;
-                ServicePublisher {
-                    client: match publication.publisher {
-                        Publisher::Connection(client) => name(client),
-                        Publisher::Beats => address_id(ip, *port),
-                    },
-                    ip: ip.clone(),
-                    port: *port,
-                    cluster: cluster.clone(),
-                }
-            })
-            .collect()
+        let publisher = |publication: Publication| {
+            let Instance {
+                ip, port, cluster, ..
+            } = &*publication.instance;
+            ServicePublisher {
+                client: match publication.publisher {
+                    Publisher::Connection(client) => name(client),
+                    Publisher::Beats => address_id(ip, *port),
+                },
+                ip: ip.clone(),
+                port: *port,
+                cluster: cluster.clone(),
+            }
+        };
+        publications.into_iter().map(publisher).collect()
     }
 
     /// The connections of this node that subscribe to a service for which `is_meant` holds.

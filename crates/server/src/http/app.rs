@@ -431,4 +431,228 @@ mod tests {
             .unwrap();
         assert!(at >= before.0, "{body}");
     }
+
+    /// Sends a request without a body; status and body parsed as JSON, as text where it is none.
+    async fn call(app: &HttpApp, method: &str, path: &str) -> (u16, Value) {
+        let (status, _, body) = send(app, method, path, Version::HTTP_11, b"").await;
+        (status, serde_json::from_str(&body).unwrap_or(Value::String(body)))
+    }
+
+    async fn register(app: &HttpApp, row: &str) {
+        let path = format!("/nacos/v1/ns/instance?serviceName=s&{row}");
+        assert_eq!(call(app, "POST", &path).await.0, 200, "{row}");
+    }
+
+    #[tokio::test]
+    async fn all_generations_read_and_write_the_same_rows() {
+        let app = app();
+        let row = "serviceName=s&ip=10.0.0.1&port=80";
+        for (method, path) in [("POST", "/v2/ns/instance"), ("PUT", "/v3/admin/ns/instance")] {
+            let (status, body) = call(&app, method, &format!("/nacos{path}?{row}&weight=2")).await;
+            assert_eq!((status, &body["data"]), (200, &Value::from("ok")), "{body}");
+        }
+        let (_, one) = call(&app, "GET", "/nacos/v1/ns/instance/list?serviceName=s").await;
+        let (_, two) = call(&app, "GET", "/nacos/v2/ns/instance/list?serviceName=s").await;
+        let (_, three) = call(&app, "GET", "/nacos/v3/client/ns/instance/list?serviceName=s").await;
+        assert_eq!(one["hosts"][0]["weight"], 2.0, "{one}");
+        assert_eq!(
+            (&one["hosts"], &one["hosts"]),
+            (&two["data"]["hosts"], &three["data"])
+        );
+        let (_, gone) = call(&app, "DELETE", &format!("/nacos/v3/client/ns/instance?{row}")).await;
+        assert_eq!(gone["code"], 0);
+        let (_, one) = call(&app, "GET", "/nacos/v1/ns/instance/list?serviceName=s").await;
+        assert_eq!(one["hosts"], Value::Array(Vec::new()));
+    }
+
+    #[tokio::test]
+    async fn a_beat_of_v3_tells_by_its_code_whether_the_row_is_known() {
+        let app = app();
+        let path = "/nacos/v3/client/ns/instance?serviceName=s&ip=10.0.0.1&port=80";
+        let (status, body) = call(&app, "POST", &format!("{path}&heartBeat=true")).await;
+        assert_eq!(
+            (status, &body["code"], &body["data"]),
+            (200, &21003.into(), &Value::Null)
+        );
+        call(&app, "POST", path).await;
+        let (_, body) = call(&app, "POST", &format!("{path}&heartBeat=true")).await;
+        assert_eq!(body["data"], "ok");
+    }
+
+    #[tokio::test]
+    async fn a_patch_keeps_what_earlier_ones_set() {
+        let app = app();
+        register(&app, "ip=10.0.0.1&port=80&weight=5&clusterName=c1").await;
+        let row = "/nacos/v1/ns/instance?serviceName=s&ip=10.0.0.1&port=80";
+        for patch in ["metadata=a%3D1", "weight=3", "enabled=false"] {
+            // No cluster named: the only row with that address.
+            assert_eq!(
+                call(&app, "PATCH", &format!("{row}&{patch}")).await.0,
+                200,
+                "{patch}"
+            );
+        }
+        let (_, body) = call(&app, "GET", &format!("{row}&clusterName=c1")).await;
+        assert_eq!(
+            (&body["weight"], &body["metadata"]["a"]),
+            (&3.0.into(), &"1".into())
+        );
+        let (_, list) = call(&app, "GET", "/nacos/v1/ns/instance/list?serviceName=s").await;
+        assert_eq!(list["hosts"], Value::Array(Vec::new()));
+        assert_eq!(call(&app, "PATCH", &format!("{row}&weight=-1")).await.0, 400);
+    }
+
+    #[tokio::test]
+    async fn metadata_for_many_rows_leave_weight_and_disabling_alone() {
+        let app = app();
+        register(&app, "ip=10.0.0.1&port=80&weight=5&enabled=false").await;
+        register(&app, "ip=10.0.0.2&port=80&metadata=a%3D1").await;
+        let batch = "/nacos/v2/ns/instance/metadata/batch?serviceName=s&metadata=b%3D2";
+        let (_, body) = call(&app, "PUT", batch).await;
+        assert_eq!(
+            body["data"]["updated"][1],
+            "10.0.0.2:80:unknown:DEFAULT:ephemeral"
+        );
+        let detail = |ip: &str| format!("/nacos/v3/admin/ns/instance?serviceName=s&port=80&ip={ip}");
+        let (_, first) = call(&app, "GET", &detail("10.0.0.1")).await;
+        assert_eq!(
+            (&first["data"]["weight"], &first["data"]["enabled"]),
+            (&5.0.into(), &false.into())
+        );
+        call(
+            &app,
+            "DELETE",
+            &batch.replace("b%3D2", "%7B%22b%22:%22%22,%22a%22:%22%22%7D"),
+        )
+        .await;
+        let (_, second) = call(&app, "GET", &detail("10.0.0.2")).await;
+        assert_eq!(second["data"]["metadata"], serde_json::json!({"a": "1"}));
+    }
+
+    #[tokio::test]
+    async fn a_connection_is_shown_with_what_it_publishes_and_subscribes_to() {
+        let app = app();
+        let (exec, mut actions) = (app.exec(), Actions::default());
+        let info = ConnectionInfo {
+            text_id: "17_10.0.0.9_5000".into(),
+            client_ip: "10.0.0.9".into(),
+            client_version: "Nacos-Java-Client:v2.5.1".into(),
+            is_naming: true,
+            ..ConnectionInfo::default()
+        };
+        let (node, now) = (exec.node(), exec.now());
+        let id = node.open_connection(info, now, &mut actions).unwrap();
+        let service = rollcall_core::ServiceKey::new("", "", "s");
+        let rows = vec![rollcall_core::Instance::at("10.1.0.1", 80)];
+        node.register(id, &service, rows, now, &mut actions).unwrap();
+        node.subscribe(id, &service, None, now, &mut actions).unwrap();
+        let client = "clientId=17_10.0.0.9_5000";
+        for (path, pointer, value) in [
+            (format!("/v2/ns/client?{client}"), "/data/clientPort", "5000"),
+            (
+                format!("/v3/admin/ns/client?{client}"),
+                "/data/connectType",
+                "GRPC",
+            ),
+            (
+                format!("/v2/ns/client/publish/list?{client}"),
+                "/data/0/registeredInstance/ip",
+                "10.1.0.1",
+            ),
+            (
+                format!("/v3/admin/ns/client/subscribe/list?{client}"),
+                "/data/0/serviceName",
+                "s",
+            ),
+            ("/v2/ns/client/list?".into(), "/data/0", "17_10.0.0.9_5000"),
+            (
+                "/v3/admin/ns/client/service/publisher/list?serviceName=s".into(),
+                "/data/0/clientId",
+                "17_10.0.0.9_5000",
+            ),
+            (
+                "/v2/ns/client/service/subscriber/list?serviceName=s".into(),
+                "/data/0/ip",
+                "10.0.0.9",
+            ),
+            (
+                "/v1/ns/service/subscribers?serviceName=s".into(),
+                "/subscribers/0/addrStr",
+                "10.0.0.9",
+            ),
+            (
+                "/v3/console/ns/service/subscribers?serviceName=s".into(),
+                "/data/pageItems/0/agent",
+                "Nacos-Java-Client:v2.5.1",
+            ),
+        ] {
+            let (status, body) = call(&app, "GET", &format!("/nacos{path}")).await;
+            assert_eq!(status, 200, "{path}: {body}");
+            assert_eq!(body.pointer(pointer), Some(&value.into()), "{path}: {body}");
+        }
+        node.unsubscribe(id, &service, None, now, &mut actions).unwrap();
+        let (_, body) = call(
+            &app,
+            "GET",
+            &format!("/nacos/v2/ns/client/subscribe/list?{client}"),
+        )
+        .await;
+        assert_eq!(body["data"], Value::Array(Vec::new()));
+    }
+
+    #[tokio::test]
+    async fn a_node_that_is_not_ready_refuses_every_generation() {
+        let clock = Clock::start();
+        let config = NodeConfig::new("127.0.0.1:8848", &["127.0.0.1:8848", "127.0.0.2:8848"], 1);
+        let exec = Executor::new(Arc::new(Node::new(config, 1, clock.now())), clock);
+        let app = HttpApp::new(exec, app().0.settings.clone());
+        let text = "server is STARTINGnow, please try again later!";
+        let (status, body) = call(&app, "GET", "/nacos/v1/ns/instance/list?serviceName=s").await;
+        assert_eq!((status, body), (503, text.into()));
+        for path in ["/v2/ns/instance/list", "/v3/client/ns/instance/list"] {
+            let (status, body) = call(&app, "GET", &format!("/nacos{path}?serviceName=s")).await;
+            assert_eq!(
+                (status, &body["code"], &body["data"]),
+                (503, &30000.into(), &text.into())
+            );
+        }
+        for (path, expected) in [
+            ("/v1/console/health/readiness", 500),
+            ("/v2/console/health/readiness", 503),
+            ("/v3/admin/core/state/readiness", 503),
+            ("/v3/console/health/readiness", 503),
+            ("/v3/admin/core/state/liveness", 200),
+        ] {
+            assert_eq!(
+                call(&app, "GET", &format!("/nacos{path}")).await.0,
+                expected,
+                "{path}"
+            );
+        }
+    }
+
+    #[tokio::test]
+    async fn no_call_panics_or_hangs_whatever_it_is_sent() {
+        let app = app();
+        let odd = [
+            "",
+            "serviceName=s&ip=10.0.0.1&port=80&metadata=a%3D1&weight=1&enabled=true&healthy=true&clientId=x&key=x",
+            "serviceName=%40%40&groupName=%20&namespaceId=%E8%AF%B4&pageNo=0&pageSize=0",
+            "serviceName=s&pageNo=-9223372036854775808&pageSize=9223372036854775807&clusterName=DEFAULT",
+            "serviceName=s&port=99999999999&weight=NaN&healthyOnly=maybe&onlyStatus=1&instances=%5B1%5D&metadata=%7B",
+            "clientId=%40&key=%23%23&serviceNameParam=**&instances=%5B%7B%22port%22:-1%7D%5D&serviceName=s&metadata=x%3Dy",
+            "clientId=:%23true&ip=&port=&show=all&state=x&address=%00",
+        ];
+        for route in router::paths() {
+            for method in ["GET", "POST", "PUT", "DELETE", "PATCH", "HEAD"] {
+                for query in odd {
+                    let path = format!("/nacos{}x?{query}", route.path());
+                    for path in [path.clone(), path.replace("x?", "?")] {
+                        let status = send(&app, method, &path, Version::HTTP_11, b"").await.0;
+                        assert!((200..=501).contains(&status), "{method} {path}: {status}");
+                    }
+                }
+            }
+        }
+    }
 }

@@ -58,6 +58,12 @@ impl Route {
         }
     }
 
+    /// The path below the context path.
+    #[cfg(test)]
+    pub(crate) fn path(&self) -> &'static str {
+        self.path
+    }
+
     /// What answers a method; `None` when the path does not have it.
     pub fn handler(&self, method: &str) -> Option<&Handler> {
         let call = self.calls.iter().find(|(name, _)| *name == method);
@@ -101,10 +107,10 @@ static PATHS: &[Route] = &[
         PUT waits metadata_batch::update, DELETE waits metadata_batch::remove),
     naming!(V1, "/v1/ns/service", GET now v1::service::get),
     naming!(V1, "/v1/ns/service/list", GET now v1::service::list),
-    naming!(V1, "/v1/ns/service/names", GET now v1::service::names),
+    naming!(V1, "/v1/ns/service/names", GET waits v1::service::names),
     naming!(V1, "/v1/ns/service/subscribers", GET now v1::service::subscribers),
     naming!(V1, "/v1/ns/service/selector/types", GET now service::selector_types),
-    naming!(V1, "/v1/ns/catalog/services", GET now v1::catalog::services),
+    naming!(V1, "/v1/ns/catalog/services", GET waits v1::catalog::services),
     naming!(V1, "/v1/ns/catalog/service", GET now v1::catalog::service),
     naming!(V1, "/v1/ns/catalog/instances", GET now v1::catalog::instances),
     naming!(V1, "/v1/ns/health", PUT now health::set),
@@ -175,7 +181,7 @@ static PATHS: &[Route] = &[
     naming!(V3, "/v3/admin/ns/instance/metadata/batch",
         PUT waits metadata_batch::update, DELETE waits metadata_batch::remove),
     naming!(V3, "/v3/admin/ns/service", GET now v3::service::get),
-    naming!(V3, "/v3/admin/ns/service/list", GET now v3::service::list),
+    naming!(V3, "/v3/admin/ns/service/list", GET waits v3::service::list),
     naming!(V3, "/v3/admin/ns/service/subscribers", GET now v3::service::subscribers),
     naming!(V3, "/v3/admin/ns/service/selector/types", GET now service::selector_types),
     naming!(V3, "/v3/admin/ns/health/instance", PUT now health::set),
@@ -201,7 +207,7 @@ static PATHS: &[Route] = &[
     naming!(V3, "/v3/console/ns/instance", PUT waits instance::update),
     naming!(V3, "/v3/console/ns/instance/list", GET now v3::instance::page),
     naming!(V3, "/v3/console/ns/service", GET now v3::service::get),
-    naming!(V3, "/v3/console/ns/service/list", GET now v3::service::list),
+    naming!(V3, "/v3/console/ns/service/list", GET waits v3::service::list),
     naming!(V3, "/v3/console/ns/service/subscribers", GET now v3::service::subscribers),
     naming!(V3, "/v3/console/ns/service/selector/types", GET now service::selector_types),
     open!(V3, "/v3/console/core/cluster/nodes", GET now v3::console::nodes),
@@ -227,6 +233,12 @@ const CONSOLE: &str = "/v3/console/";
 type Table = HashMap<&'static str, &'static Route, RandomState>;
 
 static TABLE: LazyLock<Table> = LazyLock::new(|| PATHS.iter().map(|route| (route.path, route)).collect());
+
+/// All paths below the context path.
+#[cfg(test)]
+pub(crate) fn paths() -> &'static [Route] {
+    PATHS
+}
 
 /// What a path below the context path means, and what stands behind it.
 pub fn below_context(path: &str) -> Option<(&'static Route, &str)> {

@@ -44,21 +44,28 @@ impl Summary {
 /// instances.
 ///
 /// # Errors
-/// 503 while the node is loading.
-pub fn services(app: &HttpApp, params: &Params, no_empty: &str) -> Result<Vec<ServiceStatus>, HttpFailure> {
+/// 400 for a namespace that is refused.
+pub async fn services(
+    app: &HttpApp,
+    params: &Params,
+    no_empty: &str,
+) -> Result<Vec<ServiceStatus>, HttpFailure> {
     app.check(params)?;
-    let name = params.get("serviceNameParam").unwrap_or_default();
-    let group = params.get("groupNameParam").unwrap_or_default();
+    let pattern = |name| params.get(name).unwrap_or_default().to_owned();
+    let (name, group) = (pattern("serviceNameParam"), pattern("groupNameParam"));
+    let namespace = params.namespace().to_owned();
     let leaves_out_empty = params.choice(no_empty, false)?;
-    let catalog = app.exec().node().registry().catalog();
-    let mut found = Vec::new();
-    for key in catalog.in_namespace(params.namespace()) {
-        if stands_in(name, key.name()) && stands_in(group, key.group()) {
-            found.extend(service::status(app, &key)?);
-        }
-    }
-    found.retain(|status| !(leaves_out_empty && status.view.is_empty()));
-    Ok(found)
+    let found = app.look(move |node| {
+        let registry = node.registry();
+        let mut keys = registry.catalog().in_namespace(&namespace);
+        keys.retain(|key| stands_in(&name, key.name()) && stands_in(&group, key.group()));
+        let status = |key: ServiceKey| {
+            let view = registry.service(&key)?.view();
+            Some(ServiceStatus { key, view }).filter(|status| !(leaves_out_empty && status.view.is_empty()))
+        };
+        keys.into_iter().filter_map(status).collect()
+    });
+    Ok(found.await)
 }
 
 /// The instances of one cluster of a service, disabled ones included, sorted by address.

@@ -25,9 +25,9 @@ struct Services {
 ///
 /// # Errors
 /// 400 without paging.
-pub fn services(app: &HttpApp, params: &Params) -> Result<Reply, HttpFailure> {
+pub async fn services(app: &HttpApp, params: &Params) -> Result<Reply, HttpFailure> {
     let (no, size) = page(params)?;
-    let found = catalog::services(app, params, "hasIpCount")?;
+    let found = catalog::services(app, params, "hasIpCount").await?;
     // All of them when they fit into one page, whichever is asked for.
     let page = if found.len() < size {
         &found

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use rollcall_core::ServiceKey;
 use serde::Serialize;
 use smol_str::SmolStr;
 
@@ -93,25 +92,24 @@ struct NamesOfAll<'a> {
 ///
 /// # Errors
 /// 400 for a namespace that is refused.
-pub fn names(app: &HttpApp, params: &Params) -> Result<Reply, HttpFailure> {
+pub async fn names(app: &HttpApp, params: &Params) -> Result<Reply, HttpFailure> {
     app.check(params)?;
-    let catalog = app.exec().node().registry().catalog();
-    let expr = params.get("expr").unwrap_or_default();
-    let namespaces = match params.get("namespaceId") {
-        Some(namespace) => vec![SmolStr::new(namespace)],
-        None => catalog.namespaces(),
-    };
-    let names = |namespace: &str| -> Vec<String> {
-        let services = catalog.in_namespace(namespace).into_iter();
-        let meant = services.filter(|key| key.name().contains(expr));
-        meant
-            .map(|key: ServiceKey| key.grouped_name().to_owned())
+    let expr = params.get("expr").unwrap_or_default().to_owned();
+    let namespace = params.get("namespaceId").map(SmolStr::new);
+    let by_namespace = app.look(move |node| {
+        let catalog = node.registry().catalog();
+        let names = |namespace: &str| -> Vec<String> {
+            let services = catalog.in_namespace(namespace).into_iter();
+            let meant = services.filter(|key| key.name().contains(&expr));
+            meant.map(|key| key.grouped_name().to_owned()).collect()
+        };
+        let namespaces = namespace.map_or_else(|| catalog.namespaces(), |one| vec![one]);
+        namespaces
+            .into_iter()
+            .map(|id| (id.clone(), names(&id)))
             .collect()
-    };
-    let by_namespace: BTreeMap<_, _> = namespaces
-        .into_iter()
-        .map(|id| (id.clone(), names(&id)))
-        .collect();
+    });
+    let by_namespace: BTreeMap<_, _> = by_namespace.await;
     Ok(Reply::bare(&NamesOfAll {
         count: by_namespace.values().map(Vec::len).sum(),
         by_namespace: &by_namespace,

@@ -72,9 +72,9 @@ pub fn get(app: &HttpApp, params: &Params) -> Result<Reply, HttpFailure> {
 ///
 /// # Errors
 /// 400 for a page that cannot be.
-pub fn list(app: &HttpApp, params: &Params) -> Result<Reply, HttpFailure> {
+pub async fn list(app: &HttpApp, params: &Params) -> Result<Reply, HttpFailure> {
     let page = Page::read(params)?;
-    let found = catalog::services(app, params, "ignoreEmptyService")?;
+    let found = catalog::services(app, params, "ignoreEmptyService").await?;
     if params.choice("withInstances", false)? {
         return Ok(page.reply(params, &found, write_with_instances));
     }
