@@ -50,7 +50,7 @@ impl Connection {
         self.last_active.fetch_max(now.0, Ordering::Relaxed);
     }
 
-    fn idle(&self, now: Millis) -> Millis {
+    pub(crate) fn idle(&self, now: Millis) -> Millis {
         now.since(Millis(self.last_active.load(Ordering::Relaxed)))
     }
 

@@ -11,7 +11,8 @@ use rollcall_core::registry::row::{Publication, Publisher};
 use rollcall_core::{Instance, MemberId, Millis, Now, RowAddress, ServiceKey};
 use smol_str::{SmolStr, format_smolstr};
 
-use crate::connection::Connection;
+use crate::action::{Action, Actions};
+use crate::connection::{Awaited, Connection};
 use crate::error::NodeError;
 use crate::node::Node;
 use crate::request::{ConnectionInfo, RowTarget};
@@ -63,6 +64,17 @@ pub struct ServiceSubscriber {
     pub service: ServiceKey,
     /// What the client said of itself.
     pub info: ConnectionInfo,
+}
+
+/// A connection of this node as operators see it.
+#[derive(Clone, Debug)]
+pub struct ConnectionStatus {
+    /// What its client said of itself.
+    pub info: ConnectionInfo,
+    /// When it was opened, in milliseconds since the Unix epoch.
+    pub opened: Millis,
+    /// Time since its client was last heard.
+    pub idle: Millis,
 }
 
 /// A row as readers see it, and the override beside it.
@@ -185,6 +197,53 @@ impl Node {
         let rows = self.registry.beat_rows_at(ip, port);
         let first = rows.first().and_then(|(service, ..)| self.owner(service));
         first.unwrap_or_else(|| self.config.self_address.clone())
+    }
+
+    /// The connections that this node holds, oldest first.
+    pub fn connections(&self, now: Now) -> Vec<ConnectionStatus> {
+        let connections = self.connections.all().into_iter();
+        connections
+            .map(|c| ConnectionStatus {
+                info: c.info.clone(),
+                opened: opened(c.client),
+                idle: c.idle(now.mono),
+            })
+            .collect()
+    }
+
+    /// Asks the client of a connection, by the id that it was told, to move to `to` or wherever it likes. False when
+    /// there is no such connection, or none that may be asked.
+    pub fn move_connection(&self, id: &str, to: Option<SmolStr>, actions: &mut Actions) -> bool {
+        match self.find_client(id) {
+            Some(Found::Connection(connection)) => self.ask_to_move(&connection, to, actions),
+            _ => false,
+        }
+    }
+
+    /// Asks as many clients to move that `n_kept` connections remain; returns how many were asked. Only those of SDKs
+    /// can be, and the newest are.
+    pub fn move_connections(&self, n_kept: usize, to: Option<&SmolStr>, actions: &mut Actions) -> usize {
+        let connections = self.connections.all();
+        let n_many = connections.len().saturating_sub(n_kept);
+        let asked = connections
+            .iter()
+            .rev()
+            .filter(|c| self.ask_to_move(c, to.cloned(), actions));
+        asked.take(n_many).count()
+    }
+
+    fn ask_to_move(&self, connection: &Connection, to: Option<SmolStr>, actions: &mut Actions) -> bool {
+        let request_id = self.pusher.next_request_id();
+        let is_asked = connection.info.is_sdk && connection.expect(request_id, Awaited::Reset);
+        if is_asked {
+            let connection = connection.id;
+            actions.push(Action::Reset {
+                connection,
+                request_id,
+                to,
+            });
+        }
+        is_asked
     }
 
     /// The row that an operator means, and the override beside it.

@@ -14,7 +14,7 @@ use crate::http::app::HttpApp;
 use crate::http::params::Params;
 use crate::http::reply::Reply;
 use crate::http::shared::{
-    beat, client, health, instance, metadata_batch, metrics, namespace, service, state,
+    beat, client, health, instance, loader, metadata_batch, metrics, namespace, service, state,
 };
 use crate::http::{own, prometheus, v1, v2, v3};
 
@@ -164,6 +164,10 @@ static PATHS: &[Route] = &[
     open!(V2, "/v2/core/cluster/node/self", GET now v2::cluster::this),
     open!(V2, "/v2/core/cluster/node/self/health", GET now v2::cluster::health),
     open!(V2, "/v2/core/cluster/node/list", GET now v2::cluster::list),
+    open!(V2, "/v2/core/loader/current", GET now loader::current),
+    open!(V2, "/v2/core/loader/cluster", GET now loader::cluster),
+    open!(V2, "/v2/core/loader/reloadClient", GET now loader::reload_client),
+    open!(V2, "/v2/core/loader/reloadCurrent", GET now loader::reload_current),
     open!(V2, "/v2/console/health/liveness", GET now state::liveness),
     open!(V2, "/v2/console/health/readiness", GET now state::readiness),
     open!(V2, "/v2/console/namespace", GET now namespace::get),
@@ -200,6 +204,10 @@ static PATHS: &[Route] = &[
     open!(V3, "/v3/admin/core/cluster/node/self", GET now v2::cluster::this),
     open!(V3, "/v3/admin/core/cluster/node/self/health", GET now v2::cluster::health),
     open!(V3, "/v3/admin/core/cluster/node/list", GET now v2::cluster::list),
+    open!(V3, "/v3/admin/core/loader/current", GET now loader::current),
+    open!(V3, "/v3/admin/core/loader/cluster", GET now loader::cluster),
+    open!(V3, "/v3/admin/core/loader/reloadClient", POST now loader::reload_client),
+    open!(V3, "/v3/admin/core/loader/reloadCurrent", POST now loader::reload_current),
     open!(V3, "/v3/admin/core/namespace", GET now namespace::get),
     open!(V3, "/v3/admin/core/namespace/list", GET now namespace::list),
     open!(V3, "/v3/admin/core/namespace/check", GET now v3::namespace::count),

@@ -7,6 +7,7 @@ pub mod client;
 pub mod cluster;
 pub mod health;
 pub mod instance;
+pub mod loader;
 pub mod metadata_batch;
 pub mod metrics;
 pub mod namespace;
