@@ -50,7 +50,7 @@ impl Connection {
         self.last_active.fetch_max(now.0, Ordering::Relaxed);
     }
 
-    fn idle(&self, now: Millis) -> Millis {
+    pub(crate) fn idle(&self, now: Millis) -> Millis {
         now.since(Millis(self.last_active.load(Ordering::Relaxed)))
     }
 
@@ -64,6 +64,11 @@ impl Connection {
             state.subscriptions.push(service.clone());
         }
         true
+    }
+
+    /// The services it has ever subscribed to, in the order in which it did.
+    pub(crate) fn subscriptions(&self) -> Vec<ServiceKey> {
+        self.state.lock().subscriptions.clone()
     }
 
     /// Notes a message that the client shall answer; false when the connection is closed.

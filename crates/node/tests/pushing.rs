@@ -342,3 +342,24 @@ fn an_answer_to_the_question_keeps_a_connection() {
     }
     assert!(alone.node.touch(idle, clock(alone.now)).is_ok());
 }
+
+#[test]
+fn the_newest_connections_are_asked_to_move_until_so_many_remain() {
+    let alone = Alone::new();
+    let all: Vec<_> = (0..3).map(|_| alone.connect()).collect();
+    let asked = |n_kept| {
+        let mut actions = Actions::default();
+        let n_asked = alone.node.move_connections(n_kept, None, &mut actions);
+        let asked = actions.0.iter().filter_map(|action| match action {
+            Action::Reset { connection, .. } => Some(*connection),
+            _ => None,
+        });
+        let asked: Vec<_> = asked.collect();
+        assert_eq!(asked.len(), n_asked);
+        asked
+    };
+    assert_eq!(asked(1), [all[2], all[1]]);
+    assert_eq!(asked(3), []);
+    let mut actions = Actions::default();
+    assert!(!alone.node.move_connection("nobody", None, &mut actions));
+}

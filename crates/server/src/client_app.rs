@@ -11,7 +11,7 @@ use tower::Service;
 use crate::executor::Executor;
 use crate::grpc::bi_stream::BiStream;
 use crate::grpc::unary::Unary;
-use crate::http::router::HttpApp;
+use crate::http::app::HttpApp;
 use crate::net::{Answering, App};
 use crate::pb::bi_request_stream_server::BiRequestStreamServer;
 use crate::pb::request_server::RequestServer;

@@ -11,6 +11,7 @@ pub mod clean;
 mod clients;
 pub mod digest;
 mod edit;
+pub mod inspect;
 pub mod orphans;
 mod pool;
 pub mod publish;

@@ -36,7 +36,7 @@ pub fn html_page(status: StatusCode, message: &str) -> Vec<u8> {
 }
 
 /// `2026-11-30T00:48:49.580+00:00`
-fn timestamp(at: Millis) -> String {
+pub fn timestamp(at: Millis) -> String {
     let (days, rest) = (at.0 / 86_400_000, at.0 % 86_400_000);
     let (year, month, day) = date(days);
     let (seconds, millis) = (rest / 1000, rest % 1000);
