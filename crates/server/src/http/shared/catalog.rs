@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use rollcall_core::registry::view::HostEncoder;
 use rollcall_core::{Instance, ServiceKey};
 use serde::Serialize;
 
@@ -9,6 +10,7 @@ use crate::error::HttpFailure;
 use crate::http::app::HttpApp;
 use crate::http::params::Params;
 use crate::http::shared::service::{self, ServiceStatus};
+use crate::service_info::Host;
 
 /// A service in a list of the catalogue.
 #[derive(Clone, PartialEq, Eq, Serialize, Debug)]
@@ -104,8 +106,7 @@ fn stands_in(pattern: &str, text: &str) -> bool {
 
 /// Writes an instance as lists do.
 pub fn write_host(out: &mut Vec<u8>, service: &ServiceKey, instance: &Instance) {
-    use rollcall_core::registry::view::HostEncoder;
-    crate::service_info::Host.encode(service, instance, out);
+    Host.encode(service, instance, out);
 }
 
 #[cfg(test)]

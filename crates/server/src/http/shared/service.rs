@@ -11,6 +11,7 @@ use serde::Serialize;
 use smol_str::SmolStr;
 
 use crate::error::{Code, HttpFailure};
+use crate::http::api::Api;
 use crate::http::app::HttpApp;
 use crate::http::params::Params;
 use crate::http::reply::Reply;
@@ -127,7 +128,7 @@ pub fn subscribers(app: &HttpApp, key: &ServiceKey) -> Vec<ServiceSubscriber> {
 pub fn selector_types(_app: &HttpApp, params: &Params) -> Result<Reply, HttpFailure> {
     let types = ["label", "none"];
     Ok(match params.api() {
-        crate::http::api::Api::V1 => Reply::rest(&types),
+        Api::V1 => Reply::rest(&types),
         api => Reply::value(api, &types),
     })
 }
