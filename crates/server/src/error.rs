@@ -47,6 +47,12 @@ impl Code {
     /// The instance is not as it must be.
     pub const INSTANCE: Code = Code::new(21004, "instance error");
     /// The service does not exist.
+    pub const SELECTOR: Code = Code::new(21006, "selector error");
+    /// A service that shall be made is there.
+    pub const SERVICE_EXISTS: Code = Code::new(21007, "service already exist");
+    /// A service that shall be removed is not empty.
+    pub const SERVICE_NOT_EMPTY: Code = Code::new(21009, "service delete failure");
+    /// There is no such service.
     pub const NO_SERVICE: Code = Code::new(21008, "service not exist");
     /// The namespace does not exist.
     pub const NO_NAMESPACE: Code = Code::new(22001, "namespace not exist");
@@ -217,8 +223,12 @@ impl From<&NodeError> for HttpFailure {
             NodeError::Instance(_) | NodeError::ServiceNotFound { .. } => {
                 Self::text(StatusCode::BAD_REQUEST, text).with(Code::INSTANCE)
             }
-            NodeError::ServiceExists(_) | NodeError::NoService(_) | NodeError::ServiceNotEmpty(_) => {
-                Self::text(StatusCode::BAD_REQUEST, text)
+            NodeError::ServiceExists(_) => {
+                Self::text(StatusCode::BAD_REQUEST, text).with(Code::SERVICE_EXISTS)
+            }
+            NodeError::NoService(_) => Self::text(StatusCode::BAD_REQUEST, text).with(Code::NO_SERVICE),
+            NodeError::ServiceNotEmpty(_) => {
+                Self::text(StatusCode::BAD_REQUEST, text).with(Code::SERVICE_NOT_EMPTY)
             }
             NodeError::Page(_) => Self::invalid(text),
             NodeError::ClusterEmpty { .. } | NodeError::InstanceNotFound => {

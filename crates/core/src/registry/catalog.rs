@@ -23,11 +23,6 @@ impl Catalog {
         self.services.write().remove(service);
     }
 
-    /// True when a service is listed.
-    pub fn has(&self, service: &ServiceKey) -> bool {
-        self.services.read().contains(service)
-    }
-
     /// The number of services by namespace.
     pub fn n_by_namespace(&self) -> BTreeMap<SmolStr, usize> {
         let mut counts = BTreeMap::new();

@@ -140,9 +140,10 @@ impl Registry {
                 let time = service.ref_time(view.version(), wall);
                 (view, time)
             }
+            // Below the time of the first list that comes, which may be in this very millisecond.
             None => (
                 Arc::new(ServiceView::empty(key.clone(), 0, self.answers.clone())),
-                wall,
+                wall - Millis(1),
             ),
         }
     }

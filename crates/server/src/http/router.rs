@@ -14,7 +14,7 @@ use crate::http::app::HttpApp;
 use crate::http::params::Params;
 use crate::http::reply::Reply;
 use crate::http::shared::{
-    beat, client, health, instance, loader, metadata_batch, metrics, namespace, service, state,
+    beat, client, health, instance, loader, metadata_batch, metrics, namespace, service, settings, state,
 };
 use crate::http::{own, prometheus, v1, v2, v3};
 
@@ -105,7 +105,9 @@ static PATHS: &[Route] = &[
     naming!(V1, "/v1/ns/instance/statuses", GET now instance::statuses),
     naming!(V1, "/v1/ns/instance/metadata/batch",
         PUT waits metadata_batch::update, DELETE waits metadata_batch::remove),
-    naming!(V1, "/v1/ns/service", GET now v1::service::get),
+    naming!(V1, "/v1/ns/service",
+        GET now v1::service::get, POST now settings::create, PUT now settings::update, DELETE now settings::delete),
+    naming!(V1, "/v1/ns/cluster", PUT now settings::update_cluster),
     naming!(V1, "/v1/ns/service/list", GET now v1::service::list),
     naming!(V1, "/v1/ns/service/names", GET waits v1::service::names),
     naming!(V1, "/v1/ns/service/subscribers", GET now v1::service::subscribers),
@@ -146,7 +148,8 @@ static PATHS: &[Route] = &[
     naming!(V2, "/v2/ns/instance/metadata/batch",
         PUT waits metadata_batch::update, DELETE waits metadata_batch::remove),
     Route { rest: Some("key"), ..naming!(V2, "/v2/ns/instance/statuses/", GET now instance::statuses) },
-    naming!(V2, "/v2/ns/service", GET now v2::service::get),
+    naming!(V2, "/v2/ns/service",
+        GET now v2::service::get, POST now settings::create, PUT now settings::update, DELETE now settings::delete),
     naming!(V2, "/v2/ns/service/list", GET now v2::service::list),
     naming!(V2, "/v2/ns/client", GET waits v2::client::detail),
     naming!(V2, "/v2/ns/client/list", GET waits client::list),
@@ -184,7 +187,9 @@ static PATHS: &[Route] = &[
     naming!(V3, "/v3/admin/ns/instance/list", GET now v3::instance::list),
     naming!(V3, "/v3/admin/ns/instance/metadata/batch",
         PUT waits metadata_batch::update, DELETE waits metadata_batch::remove),
-    naming!(V3, "/v3/admin/ns/service", GET now v3::service::get),
+    naming!(V3, "/v3/admin/ns/service",
+        GET now v3::service::get, POST now settings::create, PUT now settings::update, DELETE now settings::delete),
+    naming!(V3, "/v3/admin/ns/cluster", PUT now settings::update_cluster),
     naming!(V3, "/v3/admin/ns/service/list", GET waits v3::service::list),
     naming!(V3, "/v3/admin/ns/service/subscribers", GET now v3::service::subscribers),
     naming!(V3, "/v3/admin/ns/service/selector/types", GET now service::selector_types),
@@ -214,7 +219,9 @@ static PATHS: &[Route] = &[
     // === v3, consoles ===
     naming!(V3, "/v3/console/ns/instance", PUT waits instance::update),
     naming!(V3, "/v3/console/ns/instance/list", GET now v3::instance::page),
-    naming!(V3, "/v3/console/ns/service", GET now v3::service::get),
+    naming!(V3, "/v3/console/ns/service",
+        GET now v3::service::get, POST now settings::create, PUT now settings::update, DELETE now settings::delete),
+    naming!(V3, "/v3/console/ns/service/cluster", PUT now settings::update_cluster),
     naming!(V3, "/v3/console/ns/service/list", GET waits v3::service::list),
     naming!(V3, "/v3/console/ns/service/subscribers", GET now v3::service::subscribers),
     naming!(V3, "/v3/console/ns/service/selector/types", GET now service::selector_types),

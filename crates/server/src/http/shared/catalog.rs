@@ -63,7 +63,9 @@ pub async fn services(
         keys.retain(|key| stands_in(&name, key.name()) && stands_in(&group, key.group()));
         let status = |key: ServiceKey| {
             let view = registry.service(&key)?.view();
-            Some(ServiceStatus { key, view }).filter(|status| !(leaves_out_empty && status.view.is_empty()))
+            let is_left_out = leaves_out_empty && view.is_empty();
+            let settings = registry.service_settings(&key);
+            (!is_left_out).then_some(ServiceStatus { key, view, settings })
         };
         keys.into_iter().filter_map(status).collect()
     });

@@ -13,4 +13,5 @@ pub mod metrics;
 pub mod namespace;
 pub mod paging;
 pub mod service;
+pub mod settings;
 pub mod state;

@@ -1,13 +1,14 @@
-//! Services as operators see them. What operators set for them is not stored yet: all have the values of a service
-//! that came with its first instance.
+//! Services as operators see them.
 
 use std::sync::Arc;
 
 use http::StatusCode;
-use rollcall_core::{Instance, ServiceKey, ServiceView};
+use rollcall_core::registry::records::{ClusterSettings, ServiceSettings};
+use rollcall_core::{Instance, Metadata, ServiceKey, ServiceView};
 use rollcall_node::request::ServiceNames;
 use rollcall_node::{NodeError, ServiceSubscriber};
 use serde::Serialize;
+use serde_json::{Value, json};
 use smol_str::SmolStr;
 
 use crate::error::{Code, HttpFailure};
@@ -16,15 +17,25 @@ use crate::http::app::HttpApp;
 use crate::http::params::Params;
 use crate::http::reply::Reply;
 
-/// A set of text pairs without any.
-#[derive(Clone, Copy, Default, Serialize, Debug)]
-pub struct NoPairs {}
+/// A set of text pairs.
+#[derive(Clone, Debug, Default)]
+pub struct Pairs(pub Metadata);
 
-/// How instances are selected: not at all.
-#[derive(Clone, Copy, Serialize, Debug)]
+impl Serialize for Pairs {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.0.iter().map(|(key, value)| (key.as_str(), value.as_str())))
+    }
+}
+
+/// How instances are selected.
+#[derive(Clone, Serialize, Debug)]
 #[serde(rename_all = "camelCase")]
 pub struct Selector {
     r#type: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    expression: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    labels: Option<Vec<String>>,
     context_type: &'static str,
 }
 
@@ -32,19 +43,72 @@ impl Selector {
     /// Selects everything.
     pub const NONE: Selector = Selector {
         r#type: "none",
+        expression: None,
+        labels: None,
         context_type: "NONE",
     };
+
+    /// By labels that consumer and provider share, as an expression such as
+    /// `CONSUMER.label.a=PROVIDER.label.a` says.
+    fn label(text: &str) -> Selector {
+        let value: Value = serde_json::from_str(text).unwrap_or_default();
+        let expression = value
+            .get("expression")
+            .and_then(Value::as_str)
+            .unwrap_or_default();
+        let terms = expression.split('&').filter_map(|term| term.split('=').next());
+        let labels = terms.filter_map(|side| side.trim().rsplit_once(".label."));
+        Selector {
+            r#type: "label",
+            expression: Some(expression.to_owned()),
+            labels: Some(labels.map(|(_, label)| label.to_owned()).collect()),
+            context_type: "CMDB",
+        }
+    }
 }
 
-/// How instances of a cluster are probed.
-#[derive(Clone, Copy, Serialize, Debug)]
-pub struct HealthChecker {
-    r#type: &'static str,
+/// A cluster as operators see it.
+#[derive(Clone, Debug)]
+pub struct ClusterStatus {
+    /// Its name.
+    pub name: SmolStr,
+    /// How its instances are probed: a JSON object with `type`.
+    pub health_checker: Value,
+    /// Port that is probed, unless the instance's own is.
+    pub check_port: u16,
+    /// The instance's own port is probed.
+    pub uses_instance_port: bool,
+    /// What was said beside it.
+    pub metadata: Pairs,
 }
 
-impl HealthChecker {
-    /// By opening a connection; what clusters have of which nothing else was said.
-    pub const TCP: HealthChecker = HealthChecker { r#type: "TCP" };
+impl ClusterStatus {
+    fn of(name: SmolStr, settings: Option<Arc<ClusterSettings>>) -> Self {
+        let Some(settings) = settings else {
+            return ClusterStatus {
+                name,
+                health_checker: json!({"type": "TCP"}),
+                check_port: 80,
+                uses_instance_port: true,
+                metadata: Pairs::default(),
+            };
+        };
+        let checker: Value = serde_json::from_str(&settings.health_checker).unwrap_or_default();
+        let kind = checker.get("type").and_then(Value::as_str).unwrap_or_default();
+        // A kind that is not known is none, as recorded.
+        let is_known = ["TCP", "HTTP", "MYSQL", "NONE"].contains(&kind);
+        ClusterStatus {
+            name,
+            health_checker: if is_known {
+                checker
+            } else {
+                json!({"type": "NONE"})
+            },
+            check_port: settings.check_port,
+            uses_instance_port: settings.uses_instance_port,
+            metadata: Pairs(settings.metadata.clone()),
+        }
+    }
 }
 
 /// A service and what it holds.
@@ -54,15 +118,57 @@ pub struct ServiceStatus {
     pub key: ServiceKey,
     /// Its list.
     pub view: Arc<ServiceView>,
+    /// What operators said of it, if anything.
+    pub settings: Option<Arc<ServiceSettings>>,
 }
 
 impl ServiceStatus {
+    /// Share of healthy instances at or below which all are shown as healthy.
+    pub fn protect_threshold(&self) -> f64 {
+        self.settings.as_ref().map_or(0.0, |s| s.protect_threshold)
+    }
+
+    /// What was said beside it.
+    pub fn metadata(&self) -> Pairs {
+        Pairs(
+            self.settings
+                .as_ref()
+                .map(|s| s.metadata.clone())
+                .unwrap_or_default(),
+        )
+    }
+
+    /// How instances are selected. Kept and shown; none has an effect, as there are no labels of consumers.
+    pub fn selector(&self) -> Selector {
+        match &self.settings {
+            Some(settings) if !settings.selector.is_empty() => Selector::label(&settings.selector),
+            _ => Selector::NONE,
+        }
+    }
+
+    /// False when it was made for persistent instances.
+    pub fn is_ephemeral(&self) -> bool {
+        self.settings.as_ref().is_none_or(|s| s.is_ephemeral)
+    }
+
     /// The clusters that hold an instance, sorted.
     pub fn clusters(&self) -> Vec<SmolStr> {
         let mut clusters: Vec<_> = self.view.instances().map(|i| i.cluster.clone()).collect();
         clusters.sort_unstable();
         clusters.dedup();
         clusters
+    }
+
+    /// The clusters that hold an instance with what operators said of them, sorted by name.
+    pub fn described_clusters(&self, app: &HttpApp) -> Vec<ClusterStatus> {
+        let node = app.exec().node();
+        let names = self.clusters().into_iter();
+        names
+            .map(|name| {
+                let settings = node.cluster_settings(&self.key, &name);
+                ClusterStatus::of(name, settings)
+            })
+            .collect()
     }
 
     /// The instances of a cluster, disabled ones included, sorted by address.
@@ -79,8 +185,9 @@ pub fn status(app: &HttpApp, key: &ServiceKey) -> Result<Option<ServiceStatus>, 
     let node = app.exec().node();
     let view = node.query(key, app.exec().now())?.view;
     let is_listed = node.registry().catalog().contains(key);
+    let settings = node.registry().service_settings(key);
     let key = key.clone();
-    Ok(is_listed.then_some(ServiceStatus { key, view }))
+    Ok(is_listed.then_some(ServiceStatus { key, view, settings }))
 }
 
 /// The service that a call names.

@@ -1,6 +1,7 @@
 //! `/v1/ns/catalog`: what consoles of v1 and v2 read.
 
 use serde::Serialize;
+use serde_json::Value;
 use smol_str::SmolStr;
 
 use crate::error::HttpFailure;
@@ -10,7 +11,7 @@ use crate::http::params::Params;
 use crate::http::reply::Reply;
 use crate::http::shared::catalog::{self, Summary};
 use crate::http::shared::paging;
-use crate::http::shared::service::{self, HealthChecker, NoPairs, Selector, ServiceStatus};
+use crate::http::shared::service::{self, Pairs, Selector, ServiceStatus};
 use crate::json;
 use crate::service_info;
 
@@ -94,7 +95,7 @@ struct Service<'a> {
     group_name: &'a str,
     protect_threshold: f64,
     selector: Selector,
-    metadata: NoPairs,
+    metadata: Pairs,
 }
 
 #[derive(Serialize)]
@@ -102,12 +103,12 @@ struct Service<'a> {
 struct Cluster<'a> {
     service_name: &'a str,
     name: SmolStr,
-    health_checker: HealthChecker,
+    health_checker: Value,
     default_port: u16,
     default_check_port: u16,
     #[serde(rename = "useIPPort4Check")]
     use_ip_port4_check: bool,
-    metadata: NoPairs,
+    metadata: Pairs,
 }
 
 /// GET service: one service with its clusters.
@@ -122,22 +123,22 @@ pub fn service(app: &HttpApp, params: &Params) -> Result<Reply, HttpFailure> {
     let Some(status) = service::status(app, &key)? else {
         return Err(catalog::no_service(key.grouped_name()));
     };
-    let clusters = status.clusters().into_iter().map(|name| Cluster {
+    let clusters = status.described_clusters(app).into_iter().map(|cluster| Cluster {
         service_name: key.grouped_name(),
-        name,
-        health_checker: HealthChecker::TCP,
+        name: cluster.name,
+        health_checker: cluster.health_checker,
         default_port: 80,
-        default_check_port: 80,
-        use_ip_port4_check: true,
-        metadata: NoPairs {},
+        default_check_port: cluster.check_port,
+        use_ip_port4_check: cluster.uses_instance_port,
+        metadata: cluster.metadata,
     });
     Ok(Reply::bare(&Detail {
         service: Service {
             name: key.name(),
             group_name: key.group(),
-            protect_threshold: 0.0,
-            selector: Selector::NONE,
-            metadata: NoPairs {},
+            protect_threshold: status.protect_threshold(),
+            selector: status.selector(),
+            metadata: status.metadata(),
         },
         clusters: clusters.collect(),
     }))

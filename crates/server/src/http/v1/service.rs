@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde::Serialize;
+use serde_json::Value;
 use smol_str::SmolStr;
 
 use crate::error::HttpFailure;
@@ -11,7 +12,7 @@ use crate::http::app::HttpApp;
 use crate::http::params::Params;
 use crate::http::reply::Reply;
 use crate::http::shared::paging;
-use crate::http::shared::service::{self, HealthChecker, NoPairs, Selector};
+use crate::http::shared::service::{self, Pairs, Selector};
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -20,7 +21,7 @@ struct Detail<'a> {
     group_name: &'a str,
     name: &'a str,
     protect_threshold: f64,
-    metadata: NoPairs,
+    metadata: Pairs,
     selector: Selector,
     clusters: Vec<Cluster>,
 }
@@ -29,8 +30,8 @@ struct Detail<'a> {
 #[serde(rename_all = "camelCase")]
 struct Cluster {
     name: SmolStr,
-    health_checker: HealthChecker,
-    metadata: NoPairs,
+    health_checker: Value,
+    metadata: Pairs,
 }
 
 /// GET: one service.
@@ -40,18 +41,18 @@ struct Cluster {
 pub fn get(app: &HttpApp, params: &Params) -> Result<Reply, HttpFailure> {
     let params = params.clone().of(params.api(), Lack::Parameter);
     let status = service::find(app, &params)?;
-    let clusters = status.clusters().into_iter().map(|name| Cluster {
-        name,
-        health_checker: HealthChecker::TCP,
-        metadata: NoPairs {},
+    let clusters = status.described_clusters(app).into_iter().map(|cluster| Cluster {
+        name: cluster.name,
+        health_checker: cluster.health_checker,
+        metadata: cluster.metadata,
     });
     Ok(Reply::bare(&Detail {
         namespace_id: status.key.namespace(),
         group_name: status.key.group(),
         name: status.key.name(),
-        protect_threshold: 0.0,
-        metadata: NoPairs {},
-        selector: Selector::NONE,
+        protect_threshold: status.protect_threshold(),
+        metadata: status.metadata(),
+        selector: status.selector(),
         clusters: clusters.collect(),
     }))
 }

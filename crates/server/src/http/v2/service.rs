@@ -3,13 +3,14 @@
 use std::collections::BTreeMap;
 
 use serde::Serialize;
+use serde_json::Value;
 use smol_str::SmolStr;
 
 use crate::error::HttpFailure;
 use crate::http::app::HttpApp;
 use crate::http::params::Params;
 use crate::http::reply::Reply;
-use crate::http::shared::service::{self, HealthChecker, NoPairs, Selector};
+use crate::http::shared::service::{self, Pairs, Selector};
 
 /// Largest page.
 const PAGE_MAX: i64 = 500;
@@ -23,7 +24,7 @@ struct Detail<'a> {
     service_name: &'a str,
     group_name: &'a str,
     cluster_map: BTreeMap<SmolStr, Cluster>,
-    metadata: NoPairs,
+    metadata: Pairs,
     protect_threshold: f64,
     selector: Selector,
     ephemeral: bool,
@@ -33,8 +34,8 @@ struct Detail<'a> {
 #[serde(rename_all = "camelCase")]
 struct Cluster {
     cluster_name: SmolStr,
-    health_checker: HealthChecker,
-    metadata: NoPairs,
+    health_checker: Value,
+    metadata: Pairs,
     hosts: Option<()>,
 }
 
@@ -44,24 +45,24 @@ struct Cluster {
 /// 400 when none is named, or there is no such service.
 pub fn get(app: &HttpApp, params: &Params) -> Result<Reply, HttpFailure> {
     let status = service::find(app, params)?;
-    let clusters = status.clusters().into_iter().map(|cluster_name| {
+    let clusters = status.described_clusters(app).into_iter().map(|described| {
         let cluster = Cluster {
-            cluster_name: cluster_name.clone(),
-            health_checker: HealthChecker::TCP,
-            metadata: NoPairs {},
+            cluster_name: described.name.clone(),
+            health_checker: described.health_checker,
+            metadata: described.metadata,
             hosts: None,
         };
-        (cluster_name, cluster)
+        (described.name, cluster)
     });
     let detail = Detail {
         namespace: status.key.namespace(),
         service_name: status.key.name(),
         group_name: status.key.group(),
         cluster_map: clusters.collect(),
-        metadata: NoPairs {},
-        protect_threshold: 0.0,
-        selector: Selector::NONE,
-        ephemeral: true,
+        metadata: status.metadata(),
+        protect_threshold: status.protect_threshold(),
+        selector: status.selector(),
+        ephemeral: status.is_ephemeral(),
     };
     Ok(Reply::value(params.api(), &detail))
 }

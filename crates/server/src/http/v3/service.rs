@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde::Serialize;
+use serde_json::Value;
 use smol_str::SmolStr;
 
 use crate::error::HttpFailure;
@@ -11,7 +12,7 @@ use crate::http::params::Params;
 use crate::http::reply::Reply;
 use crate::http::shared::catalog::{self, Summary};
 use crate::http::shared::paging::Page;
-use crate::http::shared::service::{self, HealthChecker, NoPairs, Selector, ServiceStatus};
+use crate::http::shared::service::{self, Pairs, Selector, ServiceStatus};
 use crate::json;
 
 #[derive(Serialize)]
@@ -21,7 +22,7 @@ struct Detail<'a> {
     service_name: &'a str,
     group_name: &'a str,
     cluster_map: BTreeMap<SmolStr, Cluster>,
-    metadata: NoPairs,
+    metadata: Pairs,
     protect_threshold: f64,
     selector: Selector,
     ephemeral: bool,
@@ -31,10 +32,10 @@ struct Detail<'a> {
 #[serde(rename_all = "camelCase")]
 struct Cluster {
     cluster_name: SmolStr,
-    health_checker: HealthChecker,
+    health_checker: Value,
     healthy_check_port: u16,
     use_instance_port_for_check: bool,
-    metadata: NoPairs,
+    metadata: Pairs,
     hosts: Option<()>,
 }
 
@@ -44,26 +45,26 @@ struct Cluster {
 /// 400 when none is named, or there is no such service.
 pub fn get(app: &HttpApp, params: &Params) -> Result<Reply, HttpFailure> {
     let status = service::find(app, params)?;
-    let clusters = status.clusters().into_iter().map(|cluster_name| {
+    let clusters = status.described_clusters(app).into_iter().map(|described| {
         let cluster = Cluster {
-            cluster_name: cluster_name.clone(),
-            health_checker: HealthChecker::TCP,
-            healthy_check_port: 80,
-            use_instance_port_for_check: true,
-            metadata: NoPairs {},
+            cluster_name: described.name.clone(),
+            health_checker: described.health_checker,
+            healthy_check_port: described.check_port,
+            use_instance_port_for_check: described.uses_instance_port,
+            metadata: described.metadata,
             hosts: None,
         };
-        (cluster_name, cluster)
+        (described.name, cluster)
     });
     let detail = Detail {
         namespace_id: status.key.namespace(),
         service_name: status.key.name(),
         group_name: status.key.group(),
         cluster_map: clusters.collect(),
-        metadata: NoPairs {},
-        protect_threshold: 0.0,
-        selector: Selector::NONE,
-        ephemeral: true,
+        metadata: status.metadata(),
+        protect_threshold: status.protect_threshold(),
+        selector: status.selector(),
+        ephemeral: status.is_ephemeral(),
     };
     Ok(Reply::value(params.api(), &detail))
 }
