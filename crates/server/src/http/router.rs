@@ -14,7 +14,7 @@ use crate::http::app::HttpApp;
 use crate::http::params::Params;
 use crate::http::reply::Reply;
 use crate::http::shared::{
-    beat, client, health, instance, loader, metadata_batch, metrics, namespace, service, state,
+    beat, client, health, instance, loader, metadata_batch, metrics, namespace, service, state, switches,
 };
 use crate::http::{own, prometheus, v1, v2, v3};
 
@@ -119,6 +119,8 @@ static PATHS: &[Route] = &[
     naming!(V1, "/v1/ns/health/checkers", GET now health::checkers),
     naming!(V1, "/v1/ns/operator/metrics", GET waits metrics::metrics),
     naming!(V1, "/v1/ns/ops/metrics", GET waits metrics::metrics),
+    naming!(V1, "/v1/ns/operator/switches", GET now switches::get, PUT now switches::set),
+    naming!(V1, "/v1/ns/ops/switches", GET now switches::get, PUT now switches::set),
     naming!(V1, "/v1/ns/operator/push/state", GET now v1::operator::push_state),
     naming!(V1, "/v1/ns/ops/push/state", GET now v1::operator::push_state),
     naming!(V1, "/v1/ns/operator/distro/client", GET waits v1::operator::responsible),
@@ -162,6 +164,8 @@ static PATHS: &[Route] = &[
     naming!(V2, "/v2/ns/health/instance", PUT now health::set),
     naming!(V2, "/v2/ns/operator/metrics", GET waits metrics::metrics),
     naming!(V2, "/v2/ns/ops/metrics", GET waits metrics::metrics),
+    naming!(V2, "/v2/ns/operator/switches", GET now switches::get, PUT now switches::set),
+    naming!(V2, "/v2/ns/ops/switches", GET now switches::get, PUT now switches::set),
     // === v2, the rest ===
     open!(V2, "/v2/core/cluster/node/self", GET now v2::cluster::this),
     open!(V2, "/v2/core/cluster/node/self/health", GET now v2::cluster::health),
@@ -194,6 +198,7 @@ static PATHS: &[Route] = &[
     naming!(V3, "/v3/admin/ns/health/instance", PUT now health::set),
     naming!(V3, "/v3/admin/ns/health/checkers", GET now health::checkers),
     naming!(V3, "/v3/admin/ns/ops/metrics", GET waits metrics::metrics),
+    naming!(V3, "/v3/admin/ns/ops/switches", GET now switches::get, PUT now switches::set),
     naming!(V3, "/v3/admin/ns/client", GET waits v3::client::detail),
     naming!(V3, "/v3/admin/ns/client/list", GET waits client::list),
     naming!(V3, "/v3/admin/ns/client/publish/list", GET waits v3::client::publications),

@@ -14,3 +14,4 @@ pub mod namespace;
 pub mod paging;
 pub mod service;
 pub mod state;
+pub mod switches;

@@ -69,7 +69,11 @@ pub fn find(app: &HttpApp, api: Api, id: &str) -> Option<Namespace> {
 
 /// True when an id is taken.
 pub fn exists(app: &HttpApp, id: &str) -> bool {
-    app.exec().node().namespaces().iter().any(|status| status.id == id)
+    app.exec()
+        .node()
+        .namespaces()
+        .iter()
+        .any(|status| status.id == id)
 }
 
 /// The text that refuses an unknown namespace.
@@ -238,7 +242,11 @@ pub fn create_with(
 /// 400 for what is missing or refused.
 pub fn update(app: &HttpApp, params: &Params) -> Result<Reply, HttpFailure> {
     let given = |name: &str| params.get(name).unwrap_or_default();
-    let (id, name, desc) = (given("namespaceId"), given("namespaceName"), given("namespaceDesc"));
+    let (id, name, desc) = (
+        given("namespaceId"),
+        given("namespaceName"),
+        given("namespaceDesc"),
+    );
     check(params.api(), id, name, desc)?;
     if !params.has("namespaceId") {
         return Err(form_lacks("namespaceId"));
@@ -296,7 +304,11 @@ mod tests {
         };
         let made = Namespace::of(&status("dev-1", Some(said.into())), Api::V2);
         assert_eq!(
-            (made.namespace_show_name.as_str(), made.namespace_desc, made.r#type),
+            (
+                made.namespace_show_name.as_str(),
+                made.namespace_desc,
+                made.r#type
+            ),
             ("dev one", None, 2)
         );
         let default = Namespace::of(&status("public", None), Api::V2);

@@ -28,9 +28,7 @@ pub fn namespaces(app: &HttpApp, params: &Params) -> Result<Reply, HttpFailure> 
             return Err(auth::missing("customNamespaceId"));
         }
         let id = params.get("customNamespaceId");
-        return Ok(Reply::bare(
-            &id.is_some_and(|id| namespace::exists(app, id)),
-        ));
+        return Ok(Reply::bare(&id.is_some_and(|id| namespace::exists(app, id))));
     }
     Ok(Reply::rest(&namespace::all(app, api)))
 }
