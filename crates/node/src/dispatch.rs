@@ -221,7 +221,7 @@ impl Node {
     fn overtaken(&self, write: &HttpWrite) -> WriteDone {
         match write {
             HttpWrite::Beat { .. } => WriteDone::BeatKnown {
-                interval: self.config.beat_interval,
+                interval: self.beat_interval(),
             },
             HttpWrite::Register { .. } | HttpWrite::Deregister { .. } | HttpWrite::Update { .. } => {
                 WriteDone::Ok
@@ -279,7 +279,7 @@ impl Node {
                     return Ok(WriteDone::BeatKnown { interval });
                 }
                 let Some(instance) = full else {
-                    let interval = self.config.beat_interval;
+                    let interval = self.beat_interval();
                     return Ok(WriteDone::BeatUnknown { interval });
                 };
                 let interval = self.interval(&instance);
@@ -326,7 +326,7 @@ impl Node {
         let key = rollcall_core::model::instance::KEY_BEAT_INTERVAL;
         match row.metadata.get(key) {
             Some(_) => row.beat_times().interval,
-            None => self.config.beat_interval,
+            None => self.beat_interval(),
         }
     }
 

@@ -20,6 +20,7 @@ mod push;
 pub mod reads;
 pub mod request;
 pub mod settings;
+pub mod switches;
 
 pub use action::{Accepted, Action, Actions, ForwardId, Push, Ticket};
 pub use config::NodeConfig;

@@ -21,6 +21,7 @@ use crate::error::NodeError;
 use crate::metrics::Counters;
 use crate::pending::Pending;
 use crate::push::{Outcome, Pusher};
+use crate::switches::Switches;
 
 /// Longest time between two ticks.
 const TICK_MAX: Millis = Millis(1_000);
@@ -36,6 +37,7 @@ pub struct Node {
     pub(crate) counters: Counters,
     pub(crate) connections: Connections,
     pub(crate) pusher: Pusher,
+    pub(crate) switches: Switches,
     next_clean: AtomicU64,
     clean_bucket: AtomicU64,
 }
@@ -83,6 +85,7 @@ impl Node {
             engine: Engine::new(distro, registry.clone(), boot, now),
             connections: Connections::new(&config, now.mono),
             pusher: Pusher::new(&config),
+            switches: Switches::new(config.beat_interval),
             pending: Pending::default(),
             counters: Counters::default(),
             next_clean: AtomicU64::new(now.mono.0),
@@ -120,6 +123,7 @@ impl Node {
     pub fn tick(&self, now: Now, actions: &mut Actions) -> Millis {
         let mut effects = Effects::default();
         let mut next = self.engine.tick(now, &mut effects).min(now.mono + TICK_MAX);
+        self.switches.renew(&self.registry);
         self.judge_beats(now, &mut effects);
         self.clean(now, &mut effects);
         self.settle(effects, now, actions);
@@ -134,7 +138,7 @@ impl Node {
         self.give(self.pending.overdue(now.mono), actions);
         let mut due = [self.pending.next_due(), self.connections.next_look(), None];
         // A node that has to catch up pushes nothing: its lists may lack what has moved meanwhile.
-        if self.check_readable(now).is_ok() {
+        if self.check_readable(now).is_ok() && self.switches.has_push() {
             self.push_due(now, actions);
             due[2] = self.pusher.next_due();
         }

@@ -363,3 +363,23 @@ fn the_newest_connections_are_asked_to_move_until_so_many_remain() {
     let mut actions = Actions::default();
     assert!(!alone.node.move_connection("nobody", None, &mut actions));
 }
+
+#[test]
+fn nothing_is_pushed_while_the_switch_is_off_and_the_current_list_once_it_is_on() {
+    let (mut alone, provider) = subscribed();
+    let set = |alone: &Alone, value: &str| {
+        let (name, actions) = (rollcall_node::switches::PUSH_ENABLED, &mut Actions::default());
+        let set = alone
+            .node
+            .set_switch(name, value.into(), false, clock(alone.now), actions);
+        assert!(set.is_ok());
+    };
+    set(&alone, "false");
+    alone.publish(provider, &[80]);
+    alone.publish(provider, &[80, 81]);
+    assert!(alone.pushes(5_000).is_empty());
+    set(&alone, "true");
+    let pushes = alone.pushes(1_000);
+    assert_eq!(pushes.len(), 1);
+    assert_eq!(ports(&pushes[0]), [80, 81]);
+}

@@ -54,6 +54,10 @@ impl Code {
     pub const SERVICE_NOT_EMPTY: Code = Code::new(21009, "service delete failure");
     /// There is no such service.
     pub const NO_SERVICE: Code = Code::new(21008, "service not exist");
+    /// The namespace is not as it must be, or is there already.
+    pub const NAMESPACE: Code = Code::new(22000, "illegal namespace");
+    /// The namespace is there already.
+    pub const NAMESPACE_EXISTS: Code = Code::new(22002, "namespace already exist");
     /// The namespace does not exist.
     pub const NO_NAMESPACE: Code = Code::new(22001, "namespace not exist");
     /// The state asked for does not exist.

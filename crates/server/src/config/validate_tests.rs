@@ -140,5 +140,8 @@ fn times_that_contradict_each_other_are_named() {
         error(&[("drop_after", "5s")]),
         "drop_after (test): 5000 ms is not above detect_after, 10000 ms"
     );
-    assert!(error(&[("probe_timeout", "2s")]).starts_with("probe_timeout (test): 2000 ms is not below probe_interval, 1000 ms"));
+    assert!(
+        error(&[("probe_timeout", "2s")])
+            .starts_with("probe_timeout (test): 2000 ms is not below probe_interval, 1000 ms")
+    );
 }

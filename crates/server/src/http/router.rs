@@ -15,6 +15,7 @@ use crate::http::params::Params;
 use crate::http::reply::Reply;
 use crate::http::shared::{
     beat, client, health, instance, loader, metadata_batch, metrics, namespace, service, settings, state,
+    switches,
 };
 use crate::http::{own, prometheus, v1, v2, v3};
 
@@ -121,6 +122,8 @@ static PATHS: &[Route] = &[
     naming!(V1, "/v1/ns/health/checkers", GET now health::checkers),
     naming!(V1, "/v1/ns/operator/metrics", GET waits metrics::metrics),
     naming!(V1, "/v1/ns/ops/metrics", GET waits metrics::metrics),
+    naming!(V1, "/v1/ns/operator/switches", GET now switches::get, PUT now switches::set),
+    naming!(V1, "/v1/ns/ops/switches", GET now switches::get, PUT now switches::set),
     naming!(V1, "/v1/ns/operator/push/state", GET now v1::operator::push_state),
     naming!(V1, "/v1/ns/ops/push/state", GET now v1::operator::push_state),
     naming!(V1, "/v1/ns/operator/distro/client", GET waits v1::operator::responsible),
@@ -133,7 +136,9 @@ static PATHS: &[Route] = &[
     open!(V1, "/v1/console/server/state", GET now state::console_state),
     open!(V1, "/v1/console/health/liveness", GET now state::liveness),
     open!(V1, "/v1/console/health/readiness", GET now state::readiness),
-    open!(V1, "/v1/console/namespaces", GET now v1::namespace::namespaces),
+    open!(V1, "/v1/console/namespaces",
+        GET now v1::namespace::namespaces, POST now v1::namespace::create, PUT now v1::namespace::update,
+        DELETE now v1::namespace::remove),
     open!(V1, "/v1/auth/login", POST now v1::auth::login, GET now v1::auth::login),
     open!(V1, "/v1/auth/users/login", POST now v1::auth::login, GET now v1::auth::login),
     open!(V1, "/serverlist", GET now v1::cluster::server_list),
@@ -163,6 +168,8 @@ static PATHS: &[Route] = &[
     naming!(V2, "/v2/ns/health/instance", PUT now health::set),
     naming!(V2, "/v2/ns/operator/metrics", GET waits metrics::metrics),
     naming!(V2, "/v2/ns/ops/metrics", GET waits metrics::metrics),
+    naming!(V2, "/v2/ns/operator/switches", GET now switches::get, PUT now switches::set),
+    naming!(V2, "/v2/ns/ops/switches", GET now switches::get, PUT now switches::set),
     // === v2, the rest ===
     open!(V2, "/v2/core/cluster/node/self", GET now v2::cluster::this),
     open!(V2, "/v2/core/cluster/node/self/health", GET now v2::cluster::health),
@@ -173,7 +180,8 @@ static PATHS: &[Route] = &[
     open!(V2, "/v2/core/loader/reloadCurrent", GET now loader::reload_current),
     open!(V2, "/v2/console/health/liveness", GET now state::liveness),
     open!(V2, "/v2/console/health/readiness", GET now state::readiness),
-    open!(V2, "/v2/console/namespace", GET now namespace::get),
+    open!(V2, "/v2/console/namespace",
+        GET now namespace::get, POST now namespace::create, PUT now namespace::update, DELETE now namespace::remove),
     open!(V2, "/v2/console/namespace/list", GET now namespace::list),
     // === v3, clients ===
     naming!(V3, "/v3/client/ns/instance",
@@ -196,6 +204,7 @@ static PATHS: &[Route] = &[
     naming!(V3, "/v3/admin/ns/health/instance", PUT now health::set),
     naming!(V3, "/v3/admin/ns/health/checkers", GET now health::checkers),
     naming!(V3, "/v3/admin/ns/ops/metrics", GET waits metrics::metrics),
+    naming!(V3, "/v3/admin/ns/ops/switches", GET now switches::get, PUT now switches::set),
     naming!(V3, "/v3/admin/ns/client", GET waits v3::client::detail),
     naming!(V3, "/v3/admin/ns/client/list", GET waits client::list),
     naming!(V3, "/v3/admin/ns/client/publish/list", GET waits v3::client::publications),
@@ -213,7 +222,8 @@ static PATHS: &[Route] = &[
     open!(V3, "/v3/admin/core/loader/cluster", GET now loader::cluster),
     open!(V3, "/v3/admin/core/loader/reloadClient", POST now loader::reload_client),
     open!(V3, "/v3/admin/core/loader/reloadCurrent", POST now loader::reload_current),
-    open!(V3, "/v3/admin/core/namespace", GET now namespace::get),
+    open!(V3, "/v3/admin/core/namespace",
+        GET now namespace::get, POST now namespace::create, PUT now namespace::update, DELETE now namespace::remove),
     open!(V3, "/v3/admin/core/namespace/list", GET now namespace::list),
     open!(V3, "/v3/admin/core/namespace/check", GET now v3::namespace::count),
     // === v3, consoles ===
@@ -226,7 +236,9 @@ static PATHS: &[Route] = &[
     naming!(V3, "/v3/console/ns/service/subscribers", GET now v3::service::subscribers),
     naming!(V3, "/v3/console/ns/service/selector/types", GET now service::selector_types),
     open!(V3, "/v3/console/core/cluster/nodes", GET now v3::console::nodes),
-    open!(V3, "/v3/console/core/namespace", GET now namespace::get),
+    open!(V3, "/v3/console/core/namespace",
+        GET now namespace::get, POST now v3::namespace::create, PUT now namespace::update,
+        DELETE now namespace::remove),
     open!(V3, "/v3/console/core/namespace/list", GET now namespace::list),
     open!(V3, "/v3/console/core/namespace/exist", GET now v3::namespace::exists),
     open!(V3, "/v3/console/health/liveness", GET now state::liveness),

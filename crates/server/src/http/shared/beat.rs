@@ -47,14 +47,14 @@ pub async fn beat(app: &HttpApp, params: &Params) -> Result<Reply, HttpFailure> 
             (target, Some(instance))
         }
     };
-    Ok(answer(
-        app.write(HttpWrite::Beat {
+    let done = app
+        .write(HttpWrite::Beat {
             service,
             target,
             full,
         })
-        .await?,
-    ))
+        .await?;
+    Ok(answer(done, app.exec().node().has_light_beat()))
 }
 
 /// POST of a v3 client with `heartBeat=true`: renews a row. An unknown one is no failure, but the client is told by the
@@ -132,7 +132,7 @@ fn full(
     Ok((target, instance))
 }
 
-fn answer(done: WriteDone) -> Reply {
+fn answer(done: WriteDone, has_light_beat: bool) -> Reply {
     let (interval, code) = match done {
         WriteDone::BeatKnown { interval } => (interval, "10200"),
         WriteDone::BeatUnknown { interval } => (interval, "20404"),
@@ -142,7 +142,9 @@ fn answer(done: WriteDone) -> Reply {
     json::unsigned(&mut out, interval.0);
     out.extend_from_slice(b",\"code\":");
     out.extend_from_slice(code.as_bytes());
-    out.extend_from_slice(b",\"lightBeatEnabled\":true}");
+    json::member(&mut out, "lightBeatEnabled");
+    json::boolean(&mut out, has_light_beat);
+    out.push(b'}');
     Reply::json(out)
 }
 
@@ -163,10 +165,11 @@ mod tests {
     fn the_code_says_whether_the_row_is_known() {
         let interval = Millis(5000);
         assert_eq!(
-            text(answer(WriteDone::BeatKnown { interval })),
+            text(answer(WriteDone::BeatKnown { interval }, true)),
             r#"{"clientBeatInterval":5000,"code":10200,"lightBeatEnabled":true}"#
         );
-        assert!(text(answer(WriteDone::BeatUnknown { interval })).contains("20404"));
+        let unknown = text(answer(WriteDone::BeatUnknown { interval }, false));
+        assert!(unknown.ends_with(r#""code":20404,"lightBeatEnabled":false}"#));
     }
 
     #[test]

@@ -15,3 +15,4 @@ pub mod paging;
 pub mod service;
 pub mod settings;
 pub mod state;
+pub mod switches;

@@ -1,4 +1,4 @@
-//! `/v3/admin/core/namespace` and `/v3/console/core/namespace`: whether a namespace exists.
+//! `/v3/admin/core/namespace` and `/v3/console/core/namespace`: what differs from v2.
 
 use crate::error::HttpFailure;
 use crate::http::app::HttpApp;
@@ -12,7 +12,7 @@ use crate::http::shared::namespace;
 /// 400 when none is given.
 pub fn count(app: &HttpApp, params: &Params) -> Result<Reply, HttpFailure> {
     let id = params.required("namespaceId")?;
-    let exists = namespace::find(app, params.api(), id).is_some();
+    let exists = namespace::exists(app, id);
     Ok(Reply::value(params.api(), &u8::from(exists)))
 }
 
@@ -22,8 +22,13 @@ pub fn count(app: &HttpApp, params: &Params) -> Result<Reply, HttpFailure> {
 /// 400 when none is given.
 pub fn exists(app: &HttpApp, params: &Params) -> Result<Reply, HttpFailure> {
     let id = params.required("customNamespaceId")?;
-    Ok(Reply::value(
-        params.api(),
-        &namespace::find(app, params.api(), id).is_some(),
-    ))
+    Ok(Reply::value(params.api(), &namespace::exists(app, id)))
+}
+
+/// POST of consoles: makes a namespace with the id `customNamespaceId`, a new one without.
+///
+/// # Errors
+/// As [`namespace::create`].
+pub fn create(app: &HttpApp, params: &Params) -> Result<Reply, HttpFailure> {
+    namespace::create_with(app, params, "customNamespaceId", false)
 }
