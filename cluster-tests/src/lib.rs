@@ -25,6 +25,7 @@
 //! | [`fault`] | a proxy between two members that can be cut, paused and healed |
 //! | [`connection`], [`client`], [`sdk`] | gRPC: one connection, one client on it, one that reconnects as SDKs do |
 //! | [`http`], [`beating`] | HTTP v1: one client; an instance that beats until it is dropped |
+//! | [`udp`] | UDP: a 1.x client that polls, is pushed to and acknowledges |
 //! | [`model`] | services, instances and lists as clients see them |
 //! | [`watch`] | a poller that counts answers which lack a live instance |
 //! | [`wait`] | waiting for a condition with a deadline |
@@ -42,6 +43,7 @@ pub mod ports;
 pub mod reaper;
 pub mod sdk;
 pub mod shared;
+pub mod udp;
 pub mod wait;
 pub mod watch;
 

@@ -38,6 +38,7 @@ pub const ENTRIES: &[(&str, Entry, &[&[u8]])] = &[
     ("request_json", request_json, REQUESTS),
     ("http_request", http_request, HTTP_REQUESTS),
     ("peer_message", peer_message, PEER_MESSAGES),
+    ("udp_ack", udp_ack, UDP_ACKS),
 ];
 
 /// Types of unary requests; the first byte of an input of [`request_json`] chooses.
@@ -63,6 +64,11 @@ const REQUESTS: &[&[u8]] = &[
     br#"3{"namespace":"","serviceName":"g@@s","cluster":"","healthyOnly":true,"udpPort":0}"#,
     br#"4{"pageNo":1,"pageSize":10,"groupName":"g","selector":null}"#,
     br#"8{"clientVersion":"Nacos-Java-Client:v2.5.1","labels":{"source":"sdk","module":"naming"},"abilityTable":{"x":true}}"#,
+];
+
+const UDP_ACKS: &[&[u8]] = &[
+    br#"{"type":"push-ack","lastRefTime":"5418769387641","data":""}"#,
+    br#" {"lastRefTime":123.0}zzz"#,
 ];
 
 const HTTP_REQUESTS: &[&[u8]] = &[
@@ -259,4 +265,9 @@ pub fn peer_message(input: &[u8]) {
             }
         }
     }
+}
+
+/// A datagram that claims to acknowledge a push.
+pub fn udp_ack(input: &[u8]) {
+    let _ = rollcall_server::udp::acknowledged(input);
 }

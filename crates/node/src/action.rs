@@ -9,7 +9,7 @@ use rollcall_distro::message::{Forward, Probe};
 use smol_str::SmolStr;
 
 use crate::error::NodeError;
-use crate::request::{ConnectionId, WriteDone};
+use crate::request::{ConnectionId, UdpTarget, WriteDone};
 
 /// Given by the shell to a write, comes back with its answer.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -36,11 +36,30 @@ pub struct Push {
     pub last_ref_time: Millis,
 }
 
+/// The current list of one service for a 1.x client.
+#[derive(Clone, Debug)]
+pub struct UdpPush {
+    /// Where to send it.
+    pub target: UdpTarget,
+    /// What the acknowledgement repeats; the same when the push is sent once more, and then the bytes are the same.
+    pub stamp: u64,
+    /// The service.
+    pub service: ServiceKey,
+    /// The clusters text as polled.
+    pub clusters: SmolStr,
+    /// The list; to be filtered by `clusters`, enabled instances only.
+    pub view: Arc<ServiceView>,
+    /// `lastRefTime` of the list.
+    pub last_ref_time: Millis,
+}
+
 /// One effect asked of the shell.
 #[derive(Debug)]
 pub enum Action {
     /// Send a list to a subscriber and report its acknowledgement by `push_acked`.
     Push(Push),
+    /// Send a list by UDP and report by `udp_acked`, or by `udp_failed` when it could not be sent.
+    PushUdp(UdpPush),
     /// Ask an idle client whether it lives (`ClientDetectionRequest`) and report the answer by `push_acked`.
     Detect {
         /// The idle connection.

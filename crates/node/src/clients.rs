@@ -12,7 +12,7 @@ use crate::metrics::Counters;
 use crate::node::Node;
 use crate::push::Outcome;
 use crate::reads::ServiceAnswer;
-use crate::request::{ConnectionId, ConnectionInfo};
+use crate::request::{ConnectionId, ConnectionInfo, UdpTarget};
 
 /// Clients that register again only at the next turn of a timer of half a minute, however soon they connect again: by
 /// the start of their version text.
@@ -188,6 +188,37 @@ impl Node {
             let outcome = if is_ok { Outcome::Acked } else { Outcome::Refused };
             self.push_ended(id, request_id, outcome, now, actions);
         }
+    }
+
+    /// A 1.x client has polled a list and named the port where it wants pushes: subscribes it, or lets the subscription
+    /// live longer. The first poll is followed by one push, like the first subscription of a connection.
+    pub fn udp_polled(
+        &self,
+        target: &UdpTarget,
+        service: &ServiceKey,
+        clusters: &str,
+        now: Now,
+        actions: &mut Actions,
+    ) {
+        let counters = &self.counters;
+        self.pusher
+            .udp_polled(target, service, clusters.into(), counters, now, actions);
+    }
+
+    /// An acknowledgement of a push came from `target`; one that nobody waits for is ignored.
+    pub fn udp_acked(&self, target: &UdpTarget, stamp: u64) {
+        self.pusher.udp_acked(target, stamp, &self.counters);
+    }
+
+    /// A push could not be sent from here.
+    pub fn udp_failed(&self, target: &UdpTarget, stamp: u64, now: Now, actions: &mut Actions) {
+        self.pusher
+            .udp_failed(target, stamp, &self.counters, now, actions);
+    }
+
+    /// The addresses subscribed to a service over UDP at this member, sorted, each with its clusters text.
+    pub fn udp_subscribers(&self, service: &ServiceKey) -> Vec<(UdpTarget, SmolStr)> {
+        self.pusher.udp_subscribers(service)
     }
 
     pub(crate) fn push_ended(

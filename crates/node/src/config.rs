@@ -23,6 +23,8 @@ pub struct NodeConfig {
     pub push_window_max: Millis,
     /// A fixed merge window instead of the adaptive one, when set.
     pub push_delay: Option<Millis>,
+    /// Most subscriptions of 1.x clients over UDP. Default 65,536.
+    pub udp_subscriptions: usize,
     /// Longest wait for all live members' data at start. Default 20 s.
     pub gate_limit: Millis,
     /// How long rows of a member that is gone stay. Default 15 s.
@@ -75,6 +77,7 @@ impl NodeConfig {
             push_timeout: Millis::secs(5),
             push_window_max: Millis(500),
             push_delay: None,
+            udp_subscriptions: 65_536,
             gate_limit: Millis::secs(20),
             orphan_gone: Millis::secs(15),
             orphan_unreachable: Millis::secs(30),

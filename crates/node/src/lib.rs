@@ -22,7 +22,7 @@ pub mod request;
 pub mod settings;
 pub mod switches;
 
-pub use action::{Accepted, Action, Actions, ForwardId, Push, Ticket};
+pub use action::{Accepted, Action, Actions, ForwardId, Push, Ticket, UdpPush};
 pub use config::NodeConfig;
 pub use error::NodeError;
 pub use inspect::{ClientStatus, ServicePublisher, ServiceSubscriber};
@@ -30,6 +30,6 @@ pub use metrics::{MetricKind, NodeMetrics};
 pub use node::Node;
 pub use operator::{MemberStatus, PublisherStatus, RowStatus};
 pub use reads::ServiceAnswer;
-pub use request::{ConnectionId, ConnectionInfo, HttpWrite, RowTarget, ServiceNames, WriteDone};
+pub use request::{ConnectionId, ConnectionInfo, HttpWrite, RowTarget, ServiceNames, UdpTarget, WriteDone};
 pub use rollcall_distro::{Death, Fault, Faults, LinkError, LinkId, MemberState, ProbeResult, Report};
 pub use settings::{NamespaceStatus, ServiceDetail};

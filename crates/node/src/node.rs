@@ -135,6 +135,7 @@ impl Node {
         for (connection, request_id) in self.pusher.timed_out(now.mono) {
             self.push_ended(connection, request_id, Outcome::TimedOut, now, actions);
         }
+        self.pusher.tick_udp(&self.counters, now, actions);
         self.give(self.pending.overdue(now.mono), actions);
         let mut due = [self.pending.next_due(), self.connections.next_look(), None];
         // A node that has to catch up pushes nothing: its lists may lack what has moved meanwhile.

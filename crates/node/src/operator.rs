@@ -180,6 +180,40 @@ impl Node {
             "Pushes without an acknowledgement",
             &c.pushes_timed_out,
         );
+        for (name, help, counter) in [
+            (
+                "rollcall_udp_pushes_sent",
+                "Lists pushed to 1.x clients over UDP",
+                &c.udp_pushes_sent,
+            ),
+            (
+                "rollcall_udp_pushes_repeated",
+                "Pushes over UDP sent once more for want of an acknowledgement",
+                &c.udp_pushes_repeated,
+            ),
+            (
+                "rollcall_udp_pushes_acked",
+                "Pushes over UDP acknowledged",
+                &c.udp_pushes_acked,
+            ),
+            (
+                "rollcall_udp_pushes_failed",
+                "Pushes over UDP that could not be sent and are tried again",
+                &c.udp_pushes_failed,
+            ),
+            (
+                "rollcall_udp_pushes_timed_out",
+                "Pushes over UDP given up without an acknowledgement",
+                &c.udp_pushes_timed_out,
+            ),
+            (
+                "rollcall_udp_subscriptions_refused",
+                "Polls that got no subscription over UDP because there are too many",
+                &c.udp_subscriptions_refused,
+            ),
+        ] {
+            m.counter(name, help, counter);
+        }
         m.counter(
             "rollcall_forwards_sent",
             "Writes forwarded to another member",
@@ -265,6 +299,17 @@ impl Node {
             "rollcall_subscriptions",
             "Subscriptions of connections",
             self.pusher.n_subscriptions(),
+        );
+        let (n_targets, n_udp_subscriptions) = self.pusher.n_udp();
+        m.gauge(
+            "rollcall_udp_subscribers",
+            "Addresses of 1.x clients that are pushed to over UDP",
+            n_targets,
+        );
+        m.gauge(
+            "rollcall_udp_subscriptions",
+            "Subscriptions of 1.x clients over UDP",
+            n_udp_subscriptions,
         );
         m.gauge(
             "rollcall_services",

@@ -5,13 +5,15 @@
 //! happens meanwhile is sent as one list when the acknowledgement is in. So nothing is queued but the newest list, and
 //! a subscriber that does not answer costs the others nothing.
 
+mod udp;
+
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use dashmap::DashMap;
 use foldhash::fast::FixedState;
-use parking_lot::Mutex;
+use parking_lot::{ArcMutexGuard, Mutex, RawMutex};
 use rollcall_core::{Millis, Now, Registry, ServiceKey};
 use rollcall_distro::{Fault, Faults};
 use smol_str::SmolStr;
@@ -19,6 +21,7 @@ use smol_str::SmolStr;
 use crate::action::{Action, Actions, Push};
 use crate::config::NodeConfig;
 use crate::metrics::Counters;
+use crate::push::udp::{CurrentList, UdpSubscribers, UdpTable};
 use crate::request::ConnectionId;
 
 /// Between the answer to a first subscription and the push that follows it, so that the answer goes ahead.
@@ -68,6 +71,7 @@ struct Subscriber {
 #[derive(Debug, Default)]
 struct Topic {
     subscribers: Vec<Subscriber>,
+    udp: UdpSubscribers,
     last_pushed: Option<Millis>,
     window: Millis,
     recent: Recent,
@@ -76,6 +80,8 @@ struct Topic {
     /// It has left the table; whoever still holds it must look it up again.
     is_gone: bool,
 }
+
+type TopicGuard = ArcMutexGuard<RawMutex, Topic>;
 
 /// How many changes there were within [`RECENT`].
 #[derive(Debug, Default)]
@@ -122,6 +128,7 @@ pub(crate) struct Pusher {
     window_max: Millis,
     delay: Option<Millis>,
     faults: Faults,
+    udp: UdpTable,
 }
 
 impl Pusher {
@@ -136,6 +143,7 @@ impl Pusher {
             window_max: config.push_window_max,
             delay: config.push_delay,
             faults: config.faults,
+            udp: UdpTable::new(config),
         }
     }
 
@@ -202,13 +210,7 @@ impl Pusher {
         now: Now,
         actions: &mut Actions,
     ) {
-        let mut topic = loop {
-            let topic = self.topics.entry(service.clone()).or_default().value().clone();
-            let topic = topic.lock_arc();
-            if !topic.is_gone {
-                break topic;
-            }
-        };
+        let mut topic = self.topic_or_new(service);
         let is_first = !topic.subscribers.iter().any(|s| s.connection == connection);
         let is_known = topic
             .subscribers
@@ -271,11 +273,25 @@ impl Pusher {
         if let Some(topic) = self.topic(service) {
             topic.lock().subscribers.retain(|s| !is_it(s));
         }
+        self.drop_if_empty(service);
+    }
+
+    fn drop_if_empty(&self, service: &ServiceKey) {
         self.topics.remove_if(service, |_, topic| {
             let mut topic = topic.lock();
-            topic.is_gone = topic.subscribers.is_empty();
+            topic.is_gone = topic.subscribers.is_empty() && topic.udp.is_empty();
             topic.is_gone
         });
+    }
+
+    fn topic_or_new(&self, service: &ServiceKey) -> TopicGuard {
+        loop {
+            let topic = self.topics.entry(service.clone()).or_default().value().clone();
+            let topic = topic.lock_arc();
+            if !topic.is_gone {
+                return topic;
+            }
+        }
     }
 
     fn topic(&self, service: &ServiceKey) -> Option<Arc<Mutex<Topic>>> {
@@ -312,10 +328,7 @@ impl Pusher {
     pub(crate) fn next_due(&self) -> Option<Millis> {
         let push = self.queue.lock().keys().next().map(|due| due.0);
         let timeout = self.timeouts.lock().front().map(|t| t.0);
-        match (push, timeout) {
-            (Some(a), Some(b)) => Some(a.min(b)),
-            (a, b) => a.or(b),
-        }
+        [push, timeout, self.udp.next_due()].into_iter().flatten().min()
     }
 
     /// Unacknowledged pushes whose time is over.
@@ -409,6 +422,14 @@ impl Pusher {
             Counters::add(&counters.pushes_sent);
             n_sent += 1;
         }
+        let list = CurrentList {
+            service,
+            view: &view,
+            last_ref_time,
+        };
+        let (n_sent_udp, retry_udp_at) = self.fan_out_udp(topic, &list, counters, now, actions);
+        n_sent += n_sent_udp;
+        retry_at = retry_at.into_iter().chain(retry_udp_at).min();
         if n_sent > 0 {
             let bytes = n_sent * (view.len() as u64 + 1) * BYTES_PER_HOST;
             topic.window = self.window(bytes, topic.recent.count(now.mono));

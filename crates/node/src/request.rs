@@ -26,6 +26,15 @@ pub struct ConnectionInfo {
     pub is_naming: bool,
 }
 
+/// Where a 1.x client wants pushes, as its polls name it.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct UdpTarget {
+    /// Its IP address in canonical text form.
+    pub ip: SmolStr,
+    /// Its port, not 0.
+    pub port: u16,
+}
+
 /// A page of service names.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct ServiceNames {

@@ -78,6 +78,7 @@ impl App for ClientApp {
                 })
             }
             _ => {
+                request.extensions_mut().insert(transport.clone());
                 let http = self.http.clone();
                 Box::pin(async move { http.answer(request).await })
             }

@@ -21,6 +21,7 @@ use crate::grpc::outgoing::Outgoing;
 use crate::metrics::ShellMetrics;
 use crate::peer::Peers;
 use crate::store::Store;
+use crate::udp::Udp;
 
 /// What a write or a forwarded write comes to: its result, and for a forwarded one where its change stands.
 pub type Answer = (Result<WriteDone, NodeError>, Option<Accepted>);
@@ -39,6 +40,7 @@ struct Shell {
     wake: Notify,
     peers: OnceLock<Peers>,
     store: Option<Store>,
+    udp: OnceLock<Udp>,
 }
 
 impl Executor {
@@ -54,6 +56,7 @@ impl Executor {
             wake: Notify::new(),
             peers: OnceLock::new(),
             store,
+            udp: OnceLock::new(),
         }))
     }
 
@@ -65,6 +68,16 @@ impl Executor {
     /// The peer side, once it is there.
     pub fn peers(&self) -> Option<&Peers> {
         self.0.peers.get()
+    }
+
+    /// Connects the UDP socket; called once at start. Until then polls are granted no pushes.
+    pub fn set_udp(&self, udp: Udp) {
+        let _ = self.0.udp.set(udp);
+    }
+
+    /// The UDP socket, once it is there.
+    pub fn udp(&self) -> Option<&Udp> {
+        self.0.udp.get()
     }
 
     /// What keeps operator data on disk, if anything does.
@@ -125,6 +138,14 @@ impl Executor {
     fn run_one(&self, action: Action) {
         match action {
             Action::Push(push) => self.send(push.connection, Outgoing::Push(Box::new(push))),
+            Action::PushUdp(push) => {
+                if let Some(Err(push)) = self.udp().map(|udp| udp.push(push)) {
+                    self.0.metrics.udp_overflows.increment();
+                    self.tell_later(move |node, now, actions| {
+                        node.udp_failed(&push.target, push.stamp, now, actions);
+                    });
+                }
+            }
             Action::Detect {
                 connection,
                 request_id,

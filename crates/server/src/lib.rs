@@ -18,6 +18,7 @@ pub mod service_info;
 pub mod shutdown;
 pub mod store;
 pub mod transport;
+pub mod udp;
 pub mod unread;
 pub mod wiring;
 

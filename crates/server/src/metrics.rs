@@ -38,6 +38,14 @@ pub struct ShellMetrics {
     pub grpc_requests: Counter,
     /// Unary gRPC calls that were refused.
     pub grpc_failures: Counter,
+    /// Pushes over UDP put off because the queue of the socket was full.
+    pub udp_overflows: Counter,
+    /// Pushes over UDP that no datagram can hold.
+    pub udp_too_large: Counter,
+    /// Datagrams that are no acknowledgement.
+    pub udp_bad_acks: Counter,
+    /// Polls whose host name was not looked up because too many were.
+    pub udp_lookups_refused: Counter,
     /// HTTP answers by class of status, from 1xx to 5xx.
     http_responses: [Counter; 5],
 }
@@ -70,6 +78,26 @@ impl ShellMetrics {
                 "rollcall_grpc_failures",
                 "Unary gRPC calls that were refused",
                 self.grpc_failures.value(),
+            ),
+            (
+                "rollcall_udp_overflows",
+                "Pushes over UDP put off because the queue of the socket was full",
+                self.udp_overflows.value(),
+            ),
+            (
+                "rollcall_udp_too_large",
+                "Pushes over UDP not sent because no datagram holds the list",
+                self.udp_too_large.value(),
+            ),
+            (
+                "rollcall_udp_bad_acks",
+                "Datagrams that are no acknowledgement",
+                self.udp_bad_acks.value(),
+            ),
+            (
+                "rollcall_udp_lookups_refused",
+                "Polls whose host name was not looked up because too many were",
+                self.udp_lookups_refused.value(),
             ),
             (
                 "rollcall_http_responses_2xx",

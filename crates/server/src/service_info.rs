@@ -92,6 +92,16 @@ pub fn write_view(out: &mut Vec<u8>, header: Header<'_>, view: &ServiceView, hea
     write(out, header, &encoded.hosts, &encoded);
 }
 
+/// As [`write_view`] for a push over UDP, which never says that the protection acts (recorded).
+pub fn write_unprotected(out: &mut Vec<u8>, header: Header<'_>, view: &ServiceView) {
+    let selection = Selection {
+        clusters: header.clusters.unwrap_or_default(),
+        healthy_only: false,
+    };
+    let encoded = view.encoded(&selection, &Host);
+    write_parts(out, header, &encoded.hosts, false);
+}
+
 /// Writes a list without hosts.
 pub fn write_empty(out: &mut Vec<u8>, header: Header<'_>) {
     write_parts(out, header, b"", false);

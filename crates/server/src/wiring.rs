@@ -22,6 +22,7 @@ use crate::net::{self, Port};
 use crate::peer::{PeerConfig, PeerError, Peers};
 use crate::shutdown::{self, Signals};
 use crate::store::{Store, StoreError};
+use crate::udp::{self, Udp};
 
 /// Longest sleep of the tick task.
 const TICK_MAX: Duration = Duration::from_secs(1);
@@ -71,6 +72,11 @@ pub async fn run(config: Config) -> Result<(), StartError> {
         )?),
         false => None,
     };
+    let udp = udp::bind(config.address(config.udp_port)).map_err(|error| StartError::Bind {
+        address: config.address(config.udp_port),
+        role: "the port for pushes over UDP (udp_port)",
+        error,
+    })?;
     let (store, kept) = match &config.data_dir {
         Some(dir) => {
             let (store, kept) = Store::open(dir, &config.node.self_address)?;
@@ -90,6 +96,7 @@ pub async fn run(config: Config) -> Result<(), StartError> {
     let exec = Executor::new(node.clone(), clock.clone(), store);
     let stop = CancellationToken::new();
     let tasks = TaskTracker::new();
+    exec.set_udp(Udp::start(udp, exec.clone(), stop.clone()));
     let peers_stop = CancellationToken::new();
     if let Some(listener) = peer {
         Peers::start(

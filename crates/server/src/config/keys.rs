@@ -66,6 +66,7 @@ draft! {
     port: u16,
     grpc_port: u16,
     peer_port: u16,
+    udp_port: u16,
     advertise: String,
     members: Vec<String>,
     member_file: String,
@@ -85,6 +86,7 @@ draft! {
     push_timeout: Millis,
     push_window_max: Millis,
     push_delay: Millis,
+    udp_subscriptions: usize,
     gate_limit: Millis,
     orphan_gone: Millis,
     orphan_unreachable: Millis,
@@ -151,6 +153,8 @@ keys! {
     grpc_port, "port", "port + 1000", "port for gRPC of clients; SDKs expect it at this distance", port;
     peer_port, "port", "port + 1001",
         "port for the other members; all members must have it at the same distance from their main port", port;
+    udp_port, "port", "0", "UDP port that pushes to 1.x clients leave by and their acknowledgements come back to; 0 is any free one",
+        |text: &str| number(text, 0, 65_535).map(|port| port as u16);
     advertise, "host:port", "bind:port", "address under which the other members and clients reach this node",
         |text: &str| Ok::<_, String>(text.to_owned());
     members, "list of host:port", "none", "all members, this one included; without a port, the main port of this node",
@@ -190,6 +194,8 @@ keys! {
     push_window_max, "time", "500ms", "longest time that changes of a busy service are merged before they are pushed",
         positive_time;
     push_delay, "time", "adaptive", "fixed time that changes are merged, instead of one that grows with the load", time;
+    udp_subscriptions, "subscriptions", "65536", "1.x clients' subscriptions over UDP that are held at a time; 0 pushes to none",
+        |text: &str| number(text, 0, 1 << 24).map(|n| n as usize);
     gate_limit, "time", "20s", "longest wait for the data of all live members before the node is ready", positive_time;
     orphan_gone, "time", "15s", "how long instances stay whose member is gone", positive_time;
     orphan_unreachable, "time", "30s", "how long instances stay whose member is unreachable", positive_time;

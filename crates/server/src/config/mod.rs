@@ -32,6 +32,8 @@ pub struct Config {
     pub grpc_port: u16,
     /// Port for members.
     pub peer_port: u16,
+    /// UDP port that pushes to 1.x clients leave by; 0: any free one.
+    pub udp_port: u16,
     /// Peer addresses of members that are not at the usual distance from their main port.
     pub peer_addresses: HashMap<SmolStr, SmolStr>,
     /// Secret that all members share; empty for none.

@@ -22,6 +22,7 @@ use crate::http::check::Checked;
 use crate::http::params::{BodyKind, Params};
 use crate::http::reply::{self, Reply, Taste};
 use crate::http::router::{self, Handler, Route};
+use crate::http::udp_poll::{Caller, UDP_PORT};
 use crate::machine::Machine;
 
 /// Longest wait for the answer to a write. The node answers far sooner; this is for a node that does not.
@@ -227,6 +228,9 @@ impl HttpApp {
         let mut params = params.of(route.api, route.api.lack(&parts.method));
         if let Some(name) = route.rest {
             params.add_from_path(name, rest)?;
+        }
+        if params.has(UDP_PORT) {
+            params.set_caller(Caller::of(parts));
         }
         match handler {
             Handler::Now(handler) => handler(self, &params),

@@ -22,6 +22,7 @@ pub mod prometheus;
 pub mod reply;
 pub mod router;
 pub mod shared;
+pub mod udp_poll;
 pub mod v1;
 pub mod v2;
 pub mod v3;

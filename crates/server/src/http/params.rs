@@ -11,6 +11,7 @@ use crate::error::HttpFailure;
 use crate::grpc::lenient::Pairs;
 use crate::http::api::{Api, Lack};
 use crate::http::multipart;
+use crate::http::udp_poll::Caller;
 
 /// Decoded parameters, those of the query first, and how calls of their kind read and refuse them.
 #[derive(Clone, Debug, Default)]
@@ -18,6 +19,7 @@ pub struct Params {
     pairs: Vec<(SmolStr, SmolStr)>,
     api: Api,
     lack: Lack,
+    caller: Option<Caller>,
 }
 
 /// How a body is to be read.
@@ -95,6 +97,16 @@ impl Params {
         let value = decode(raw.as_bytes(), "path")?;
         self.pairs.push((SmolStr::new_static(name), value));
         Ok(())
+    }
+
+    /// Notes who called, for calls that ask to be pushed to.
+    pub fn set_caller(&mut self, caller: Caller) {
+        self.caller = Some(caller);
+    }
+
+    /// Who called, if the call asks to be pushed to.
+    pub fn caller(&self) -> Option<&Caller> {
+        self.caller.as_ref()
     }
 
     /// The generation of the call.

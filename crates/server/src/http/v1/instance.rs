@@ -5,6 +5,7 @@ use crate::http::app::HttpApp;
 use crate::http::params::Params;
 use crate::http::reply::Reply;
 use crate::http::shared::instance::{self, Patch};
+use crate::http::udp_poll;
 
 /// GET: one row, also a disabled one.
 ///
@@ -33,13 +34,20 @@ pub async fn patch(app: &HttpApp, params: &Params) -> Result<Reply, HttpFailure>
     Ok(Reply::done(params.api()))
 }
 
-/// GET list: the enabled instances of a service; what 1.x clients discover through.
+/// GET list: the enabled instances of a service; what 1.x clients discover through. A client that names a UDP port is
+/// subscribed.
 ///
 /// # Errors
 /// 400 for what is missing or refused.
 pub fn list(app: &HttpApp, params: &Params) -> Result<Reply, HttpFailure> {
     let checked = app.check(params)?;
-    params.integer("udpPort")?;
+    let port = params.integer("udpPort")?.unwrap_or(0);
     let clusters = params.get("clusters").unwrap_or_default();
-    instance::list(app, params, checked.require_service()?, clusters)
+    let service = checked.require_service()?;
+    let reply = instance::list(app, params, service, clusters)?;
+    if let Some(caller) = params.caller() {
+        let ip = params.get("clientIP");
+        udp_poll::polled(app.exec(), caller, ip, port, service, clusters);
+    }
+    Ok(reply)
 }
