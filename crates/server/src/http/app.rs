@@ -385,6 +385,34 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_row_in_quarantine_is_hidden_until_it_is_lifted() {
+        let app = app();
+        let row = "serviceName=s&ip=10.0.0.1&port=80";
+        let register = format!("/nacos/v1/ns/instance?{row}");
+        assert_eq!(send(&app, "POST", &register, Version::HTTP_11, b"").await.0, 200);
+        let n_listed = async || {
+            let (_, body) = get(&app, "/nacos/v1/ns/instance/list?serviceName=s").await;
+            let list: Value = serde_json::from_str(&body).unwrap();
+            list["hosts"].as_array().unwrap().len()
+        };
+        assert_eq!(n_listed().await, 1);
+        let bad = format!("/rollcall/quarantine?{row}&seconds=0");
+        let (status, _, text) = send(&app, "POST", &bad, Version::HTTP_11, b"").await;
+        assert_eq!((status, text.contains("'seconds'")), (400, true), "{text}");
+        let hide = format!("/rollcall/quarantine?{row}&seconds=60&reason=sick");
+        assert_eq!(send(&app, "POST", &hide, Version::HTTP_11, b"").await.0, 200);
+        assert_eq!(n_listed().await, 0);
+        assert_eq!(send(&app, "POST", &register, Version::HTTP_11, b"").await.0, 200);
+        assert_eq!(n_listed().await, 0, "a registration does not lift it");
+        let (_, body) = get(&app, "/rollcall/quarantine").await;
+        assert!(body.contains(r#""reason":"sick""#), "{body}");
+        let lift = format!("/rollcall/quarantine?{row}");
+        assert_eq!(send(&app, "DELETE", &lift, Version::HTTP_11, b"").await.0, 200);
+        assert_eq!(n_listed().await, 1);
+        assert_eq!(get(&app, "/rollcall/quarantine").await.1, "[]");
+    }
+
+    #[tokio::test]
     async fn operators_see_who_is_there_and_how_busy_the_machine_is() {
         let app = app();
         let short = get(&app, "/nacos/v1/ns/operator/metrics").await;

@@ -9,7 +9,7 @@
 //! | [`api`] | what differs between the generations beside paths and parameter names |
 //! | [`shared`] | what is the same in all generations, one file per resource |
 //! | [`v1`], [`v2`], [`v3`] | what is not, one file per resource |
-//! | [`own`], [`prometheus`] | paths that only Rollcall has, or every server |
+//! | [`own`], [`quarantine`], [`prometheus`] | paths that only Rollcall has, or every server |
 
 pub mod api;
 pub mod app;
@@ -19,6 +19,7 @@ pub mod own;
 pub mod page;
 pub mod params;
 pub mod prometheus;
+pub mod quarantine;
 pub mod reply;
 pub mod router;
 pub mod shared;

@@ -17,7 +17,7 @@ use crate::http::shared::{
     beat, client, health, instance, loader, metadata_batch, metrics, namespace, service, settings, state,
     switches,
 };
-use crate::http::{own, prometheus, v1, v2, v3};
+use crate::http::{own, prometheus, quarantine, v1, v2, v3};
 
 /// What comes of a call, later.
 pub type Answer<'a> = Pin<Box<dyn Future<Output = Result<Reply, HttpFailure>> + Send + 'a>>;
@@ -252,6 +252,8 @@ static OWN_PATHS: &[Route] = &[
     open!(V1, "/rollcall/state", GET now own::state),
     naming!(V1, "/rollcall/rows", GET now own::rows),
     open!(V1, "/rollcall/owner", GET now own::owner),
+    naming!(V1, "/rollcall/quarantine",
+        GET now quarantine::list, POST now quarantine::set, DELETE now quarantine::lift),
 ];
 
 /// What consoles of 3.x call on a port of their own, where there is no context path. Here it is one port.
