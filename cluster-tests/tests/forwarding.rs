@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result, ensure};
 use cluster_tests::cluster::SOON;
-use cluster_tests::http::{INSTANCE, Publisher, joined};
+use cluster_tests::http::{INSTANCE, Params, Publisher, joined};
 use cluster_tests::{Cluster, Instance, Service, SharedCluster, eventually};
 use reqwest::Method;
 
@@ -102,6 +102,47 @@ async fn a_registration_is_accepted_by_the_owner_through_every_node() -> Result<
         entry.list(&route.service).await?.expect(&["10.2.0.1:80"])?;
         accepted_by_owner(&cluster, &route).await?;
         cluster.eventually_listed(&route.service, &["10.2.0.1:80"]).await;
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn writes_of_the_later_generations_reach_the_owner_through_every_node() -> Result<()> {
+    let cluster = CLUSTER.get().await;
+    let instance = Instance::at("10.2.0.9", 80).patient();
+    for route in all_routes(&cluster).await? {
+        let entry = cluster.node(route.entry).http();
+        let row = [
+            ("serviceName", route.service.name.as_str()),
+            ("groupName", route.service.group.as_str()),
+            ("namespaceId", route.service.namespace.as_str()),
+            ("ip", "10.2.0.9"),
+            ("port", "80"),
+        ];
+        let params: Params = row.iter().map(|(k, v)| (k.to_string(), v.to_string())).collect();
+        for (method, path) in [
+            (Method::POST, "/nacos/v2/ns/instance"),
+            (Method::DELETE, "/nacos/v2/ns/instance"),
+            (Method::POST, "/nacos/v3/client/ns/instance"),
+            (Method::PUT, "/nacos/v3/admin/ns/instance"),
+        ] {
+            is_forwarded(&cluster, &route, async {
+                let reply = entry
+                    .form(method.clone(), path, &params)
+                    .await?
+                    .with_status(200)?;
+                ensure!(reply.json()?["data"] == "ok", "{method} {path}");
+                Ok(())
+            })
+            .await?;
+            let expected: &[&str] = if method == Method::DELETE {
+                &[]
+            } else {
+                &["10.2.0.9:80"]
+            };
+            entry.list(&route.service).await?.expect(expected)?;
+        }
+        entry.deregister(&route.service, &instance).await?.ok()?;
     }
     Ok(())
 }

@@ -98,7 +98,7 @@ async fn in_v3_changes_are_posted_and_answered_in_a_result() -> Result<()> {
         .await?
         .json()?;
     ensure!(
-        load["code"] == 0 && load["data"]["detail"][0]["sdkConCount"] == "2",
+        load["code"] == 0 && load["data"]["detail"][0]["sdkConCount"] == 2,
         "{load}"
     );
     let wish = params(&[("count", "1"), ("redirectAddress", "127.0.0.9:8848")]);

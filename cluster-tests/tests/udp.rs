@@ -137,6 +137,33 @@ async fn the_target_is_what_the_poll_names() -> Result<()> {
 }
 
 #[tokio::test]
+async fn v2_takes_ip_and_port_as_the_receiver() -> Result<()> {
+    let cluster = CLUSTER.get().await;
+    let http = cluster.node(0).http();
+    let service = Service::unique("udp-v2");
+    let receiver = UdpReceiver::open().await?;
+    let port = receiver.port()?.to_string();
+    for (ip_name, port_name, is_pushed) in [("clientIP", "udpPort", false), ("ip", "port", true)] {
+        let params = [
+            ("serviceName", service.name.as_str()),
+            (ip_name, "127.0.0.1"),
+            (port_name, &port),
+        ];
+        let request = http
+            .request(reqwest::Method::GET, "/nacos/v2/ns/instance/list")
+            .query(&params)
+            .header("User-Agent", JAVA);
+        http.send(request).await?.with_status(200)?;
+        if is_pushed {
+            receiver.pushed(&service, NONE, SOON).await?;
+        } else {
+            is_left_alone(&receiver).await?;
+        }
+    }
+    Ok(())
+}
+
+#[tokio::test]
 async fn only_clients_that_take_pushes_are_pushed_to() -> Result<()> {
     let cluster = CLUSTER.get().await;
     let service = Service::unique("udp-agents");

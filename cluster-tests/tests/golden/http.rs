@@ -47,7 +47,13 @@ impl Replayer {
         let recorded = format!("127.0.0.1:{port}");
         let node = self.nodes.iter().find(|(was, _)| *was == recorded);
         let (_, address) = node.with_context(|| format!("no node stands in for {recorded}"))?;
-        let query = encoded(&request["query"])?;
+        let mut query = request["query"].clone();
+        // An address that is asked for is that of a node.
+        if let Some(asked) = query.get_mut("address") {
+            let host = address.split(':').next().unwrap_or_default();
+            *asked = json!(asked.as_str().unwrap_or_default().replace("127.0.0.1", host));
+        }
+        let query = encoded(&query)?;
         let mark = if query.is_empty() { "" } else { "?" };
         let mut builder = self
             .client

@@ -489,16 +489,13 @@ impl Engine {
         let members = self.members.lock();
         let former = self.view();
         let me = (self.me, &self.config.address, self.is_ready());
-        let mut view = OwnershipView::new(
+        let view = OwnershipView::new(
             me,
             members.peers(),
             self.config.mapper.clone(),
             Some(&former),
             now,
         );
-        if self.config.faults.has(Fault::NoTakeoverGrace) {
-            view = view.renewed(Millis(0));
-        }
         *self.view.write() = Arc::new(view);
     }
 

@@ -20,8 +20,8 @@ pub enum Fault {
     NoOrphanGrace = 1 << 5,
     /// Rows of a dead member are never dropped.
     OrphansForEver = 1 << 6,
-    /// A new owner judges beats by silence from before it was owner.
-    NoTakeoverGrace = 1 << 7,
+    /// Members keep the beats that they hear to themselves.
+    NoRelay = 1 << 7,
     /// A change is not pushed.
     LostPush = 1 << 8,
     /// Silent instances are never removed.

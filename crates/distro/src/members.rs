@@ -198,9 +198,12 @@ pub struct OwnershipView {
     mapper: Arc<dyn Mapper>,
     /// All configured members sorted by address, with whether they serve.
     members: Vec<(MemberId, SmolStr, bool)>,
-    /// By rank start: since when this member is owner there.
-    owned_since: Vec<Option<Millis>>,
+    /// By rank start: since when this member hears of all beats there, as its owner or the owner's deputy.
+    heard_since: Vec<Option<Millis>>,
 }
+
+/// The owner and its deputy hear of all beats of a service.
+const N_HEARERS: usize = 2;
 
 impl fmt::Debug for OwnershipView {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -211,7 +214,7 @@ impl fmt::Debug for OwnershipView {
 }
 
 impl OwnershipView {
-    /// The view of `me` (which serves or not) among its peers. `former` tells since when it owns what it keeps.
+    /// The view of `me` (which serves or not) among its peers. `former` tells since when it hears of the beats of what it keeps.
     pub fn new(
         me: (MemberId, &SmolStr, bool),
         peers: &[Member],
@@ -228,25 +231,25 @@ impl OwnershipView {
         let mut view = OwnershipView {
             me: me.0,
             mapper,
-            owned_since: vec![None; members.len()],
+            heard_since: vec![None; members.len()],
             members,
         };
         for start in 0..view.members.len() {
-            if view.ranked_from(start).next() == Some(view.me) {
-                let kept = former.and_then(|f| f.owned_since.get(start).copied().flatten());
-                view.owned_since[start] = Some(kept.unwrap_or(now));
+            if view.ranked_from(start).take(N_HEARERS).any(|id| id == view.me) {
+                let kept = former.and_then(|f| f.heard_since.get(start).copied().flatten());
+                view.heard_since[start] = Some(kept.unwrap_or(now));
             }
         }
         view
     }
 
-    /// The same with every ownership starting now: silence from before says nothing.
+    /// The same with all hearing starting now: silence from before says nothing.
     pub fn renewed(&self, now: Millis) -> Self {
         OwnershipView {
             me: self.me,
             mapper: self.mapper.clone(),
             members: self.members.clone(),
-            owned_since: self.owned_since.iter().map(|since| since.map(|_| now)).collect(),
+            heard_since: self.heard_since.iter().map(|since| since.map(|_| now)).collect(),
         }
     }
 
@@ -266,12 +269,18 @@ impl OwnershipView {
         self.ranked(service).next()
     }
 
+    /// The members that shall hear of every beat of `service`: its owner, and who would own it after the owner's death
+    /// and shall then know who has been silent.
+    pub fn hearers(&self, service: &ServiceKey) -> impl Iterator<Item = MemberId> + '_ {
+        self.ranked(service).take(N_HEARERS)
+    }
+
     /// This member's part in judging the beats of `service`.
     pub fn judge(&self, service: &ServiceKey) -> Judge {
         let start = self.mapper.first(service, self.members.len());
-        match self.owned_since.get(start).copied().flatten() {
-            Some(since) => Judge::Since(since),
-            None => Judge::Elsewhere,
+        match self.heard_since.get(start).copied().flatten() {
+            Some(since) if self.owner(service) == Some(self.me) => Judge::Since(since),
+            _ => Judge::Elsewhere,
         }
     }
 
@@ -314,6 +323,34 @@ mod tests {
         let address = SmolStr::new("b:1");
         let me = (MemberId::of("b:1"), &address, true);
         OwnershipView::new(me, table.peers(), Arc::new(ModuloMapper), former, Millis(now))
+    }
+
+    #[test]
+    fn a_deputy_judges_from_the_first_moment_by_what_it_has_heard_before() {
+        let (a, c) = (MemberId::of("a:1"), MemberId::of("c:1"));
+        let mut table = MemberTable::new(&["c:1".into(), "a:1".into()], 3);
+        for (id, address) in [(a, "a:1"), (c, "c:1")] {
+            table.note(id, ProbeResult::Answer(said(address, true)), Millis(0));
+        }
+        let before = view(&table, None, 10);
+        // In the order of ranks, b comes right after a, and after c only when a is gone too.
+        let owned_by = |id| {
+            let names = (0..100).map(|n| ServiceKey::new("", "", &format!("s{n}")));
+            names.into_iter().find(|s| before.owner(s) == Some(id))
+        };
+        let (of_a, of_c) = (owned_by(a).expect("some"), owned_by(c).expect("some"));
+        assert_eq!(before.judge(&of_a), Judge::Elsewhere);
+        assert!(before.hearers(&of_a).any(|id| id == MemberId::of("b:1")));
+        table.note(a, ProbeResult::Refused, Millis(1));
+        let without_a = view(&table, Some(&before), 20);
+        assert_eq!(without_a.judge(&of_a), Judge::Since(Millis(10)));
+        table.note(c, ProbeResult::Refused, Millis(2));
+        let alone = view(&table, Some(&without_a), 30);
+        assert_eq!(
+            alone.judge(&of_c),
+            Judge::Since(Millis(20)),
+            "deputy since a's death"
+        );
     }
 
     #[test]

@@ -24,7 +24,7 @@ use rollcall_server::executor::Executor;
 use rollcall_server::grpc::any::Any;
 use rollcall_server::grpc::handler::setup;
 use rollcall_server::grpc::unary::Unary;
-use rollcall_server::http::router::{HttpApp, HttpSettings};
+use rollcall_server::http::app::{HttpApp, HttpSettings};
 use rollcall_server::pb::{Metadata, Payload};
 use rollcall_server::transport::{Established, Generation, Transport};
 use tokio::runtime::Runtime;

@@ -206,6 +206,9 @@ impl Node {
         now: Now,
         actions: &mut Actions,
     ) {
+        if !self.switches.has_push() {
+            return; // As recorded: no subscription begins or is prolonged meanwhile.
+        }
         let counters = &self.counters;
         self.pusher
             .udp_polled(target, service, clusters.into(), counters, now, actions);

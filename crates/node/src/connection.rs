@@ -69,6 +69,11 @@ impl Connection {
         true
     }
 
+    /// The services it has ever subscribed to, in the order in which it did.
+    pub(crate) fn subscriptions(&self) -> Vec<ServiceKey> {
+        self.state.lock().subscriptions.clone()
+    }
+
     /// Notes a message that the client shall answer; false when the connection is closed.
     pub(crate) fn expect(&self, request_id: u64, awaited: Awaited) -> bool {
         let mut state = self.state.lock();

@@ -7,8 +7,8 @@ use rollcall_core::registry::beats::Heard;
 use rollcall_core::registry::change::Override;
 use rollcall_core::registry::versioned::Unwritten;
 use rollcall_core::{Instance, MemberId, Millis, Now, ServiceKey};
-use rollcall_distro::Effects;
 use rollcall_distro::message::{Forward, ForwardReply, WireDone, WireError, WireWrite};
+use rollcall_distro::{Effects, Fault};
 
 use crate::action::{Accepted, Action, Actions, ForwardId, Ticket};
 use crate::error::NodeError;
@@ -221,7 +221,7 @@ impl Node {
     fn overtaken(&self, write: &HttpWrite) -> WriteDone {
         match write {
             HttpWrite::Beat { .. } => WriteDone::BeatKnown {
-                interval: self.config.beat_interval,
+                interval: self.beat_interval(),
             },
             HttpWrite::Register { .. } | HttpWrite::Deregister { .. } | HttpWrite::Update { .. } => {
                 WriteDone::Ok
@@ -279,7 +279,7 @@ impl Node {
                     return Ok(WriteDone::BeatKnown { interval });
                 }
                 let Some(instance) = full else {
-                    let interval = self.config.beat_interval;
+                    let interval = self.beat_interval();
                     return Ok(WriteDone::BeatUnknown { interval });
                 };
                 let interval = self.interval(&instance);
@@ -291,7 +291,7 @@ impl Node {
         }
     }
 
-    /// Answers a beat of a row that is known here, and tells the owner in its next batch.
+    /// Answers a beat of a row that is known here, and lets the owner know.
     fn beat_here(
         &self,
         service: &ServiceKey,
@@ -306,19 +306,27 @@ impl Node {
             .beat(service, target.address(), Heard::Direct, now, log, changes);
         self.settle(effects, now, actions);
         let row = row?;
-        let owner = self.engine.view().owner(service);
-        if let Some(owner) = owner.filter(|id| *id != self.engine.me()) {
-            self.engine.relay_beat(owner, service, row.row_key(), now);
+        self.tell_hearers(service, &row, now, actions);
+        Some(self.interval(&row))
+    }
+
+    /// Lets the owner of a service and its deputy hear of a beat, in their next batch.
+    fn tell_hearers(&self, service: &ServiceKey, row: &Instance, now: Now, actions: &mut Actions) {
+        if self.config.faults.has(Fault::NoRelay) {
+            return;
+        }
+        let view = self.engine.view();
+        for id in view.hearers(service).filter(|id| *id != self.engine.me()) {
+            self.engine.relay_beat(id, service, row.row_key(), now);
             actions.wake();
         }
-        Some(self.interval(&row))
     }
 
     fn interval(&self, row: &Instance) -> Millis {
         let key = rollcall_core::model::instance::KEY_BEAT_INTERVAL;
         match row.metadata.get(key) {
             Some(_) => row.beat_times().interval,
-            None => self.config.beat_interval,
+            None => self.beat_interval(),
         }
     }
 

@@ -34,7 +34,7 @@ pub enum NodeError {
         name: String,
     },
     /// A service that shall be made is there already.
-    #[error("specified service already exists, serviceName : {}", .0.grouped_name())]
+    #[error("specified service {} already exists!", .0.grouped_name())]
     ServiceExists(ServiceKey),
     /// A service that shall be changed or removed is not there.
     #[error("service {} not found!", .0.grouped_name())]

@@ -1,4 +1,4 @@
-//! Connections as operators see and move them: limits, who is connected, and asking some to go to another member.
+//! Limits of connections, how many each member has, and asking some to go to another member.
 //!
 //! A connection that is asked (`ConnectResetRequest`) stays until its client closes it. One that does not answer within
 //! [`ACK_WAIT`] does not count, and the next one is asked instead (recorded of Nacos 2.5.1, `spec/health.md` §5).
@@ -16,7 +16,7 @@ use crate::config::NodeConfig;
 use crate::connection::Awaited;
 use crate::metrics::Counters;
 use crate::node::Node;
-use crate::request::{ConnectionId, ConnectionInfo};
+use crate::request::ConnectionId;
 
 /// Wait for the answer to a request to move.
 const ACK_WAIT: Millis = Millis(3_000);
@@ -24,15 +24,6 @@ const ACK_WAIT: Millis = Millis(3_000);
 const ASKED_AT_A_TIME: usize = 1_000;
 /// Share of its connections that a member keeps at least when it is asked to even out the load, in percent.
 const KEPT_PERCENT: usize = 90;
-
-/// A connection as operators see it.
-#[derive(Clone, Debug)]
-pub struct ConnectionStatus {
-    /// What its client said of itself.
-    pub info: ConnectionInfo,
-    /// Wall time of its last sign of life, in milliseconds since the Unix epoch.
-    pub last_active: Millis,
-}
 
 /// How many connections a member has.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -154,16 +145,6 @@ impl Shedding {
 }
 
 impl Node {
-    /// All connections, in the order in which they were set up.
-    pub fn connection_list(&self, now: Now) -> Vec<ConnectionStatus> {
-        let all = self.connections.all().into_iter();
-        all.map(|connection| ConnectionStatus {
-            info: connection.info.clone(),
-            last_active: Millis(now.wall.0.saturating_sub(connection.idle(now.mono).0)),
-        })
-        .collect()
-    }
-
     /// How many connections each member has, sorted by address. Of the others what their last probes said.
     pub fn member_loads(&self) -> Vec<MemberLoad> {
         let members = self.engine.members();
@@ -190,7 +171,7 @@ impl Node {
         loads
     }
 
-    /// Asks connections to move until `remain` of all are left; those without the label of an SDK count but are never
+    /// Asks connections to move until `remain` of all are left, the newest first; those without the label of an SDK count but are never
     /// asked. 0 does nothing. `to` is where they shall go; without it, any member that serves.
     pub fn shed_connections(&self, remain: usize, to: Option<SmolStr>, now: Now, actions: &mut Actions) {
         let n_all = self.connections.len();
@@ -254,7 +235,7 @@ impl Node {
 
     fn shed(&self, n: usize, targets: Vec<SmolStr>, now: Now, actions: &mut Actions) {
         let all = self.connections.all().into_iter();
-        let candidates = all.filter(|c| c.info.is_sdk).map(|c| c.id).collect();
+        let candidates = all.rev().filter(|c| c.info.is_sdk).map(|c| c.id).collect();
         {
             let mut shedding = self.loader.0.lock();
             shedding.n_left = n;

@@ -23,6 +23,7 @@ use crate::loader::Loader;
 use crate::metrics::Counters;
 use crate::pending::Pending;
 use crate::push::{Outcome, Pusher};
+use crate::switches::Switches;
 
 /// Longest time between two ticks.
 const TICK_MAX: Millis = Millis(1_000);
@@ -40,6 +41,7 @@ pub struct Node {
     pub(crate) pusher: Pusher,
     pub(crate) loader: Loader,
     pub(crate) fuzzy: FuzzyWatches,
+    pub(crate) switches: Switches,
     next_clean: AtomicU64,
     clean_bucket: AtomicU64,
 }
@@ -89,6 +91,7 @@ impl Node {
             pusher: Pusher::new(&config),
             loader: Loader::default(),
             fuzzy: FuzzyWatches::default(),
+            switches: Switches::new(config.beat_interval),
             pending: Pending::default(),
             counters: Counters::default(),
             next_clean: AtomicU64::new(now.mono.0),
@@ -128,6 +131,7 @@ impl Node {
         let (n_connections, n_sdk) = self.connections.count();
         self.engine.note_connections(n_connections, n_sdk);
         let mut next = self.engine.tick(now, &mut effects).min(now.mono + TICK_MAX);
+        self.switches.renew(&self.registry);
         self.judge_beats(now, &mut effects);
         self.clean(now, &mut effects);
         self.settle(effects, now, actions);
@@ -151,10 +155,12 @@ impl Node {
         ];
         // A node that has to catch up pushes nothing: its lists may lack what has moved meanwhile.
         if self.check_readable(now).is_ok() {
-            self.push_due(now, actions);
+            if self.switches.has_push() {
+                self.push_due(now, actions);
+                due[3] = self.pusher.next_due();
+            }
             self.tick_fuzzy(now, actions);
             due[4] = self.fuzzy.next_due();
-            due[3] = self.pusher.next_due();
         }
         for due in due.into_iter().flatten() {
             next = next.min(due);

@@ -159,12 +159,46 @@ impl Pusher {
             .sum()
     }
 
+    /// The connections that subscribe to a service for which `is_meant` holds, sorted by service and connection.
+    pub(crate) fn subscribers(
+        &self,
+        is_meant: &dyn Fn(&ServiceKey) -> bool,
+    ) -> Vec<(ServiceKey, ConnectionId)> {
+        let topics = self.topics.iter().filter(|topic| is_meant(topic.key()));
+        let mut found = Vec::new();
+        for topic in topics {
+            let subscribers = &topic.value().lock().subscribers;
+            found.extend(subscribers.iter().map(|s| (topic.key().clone(), s.connection)));
+        }
+        found.sort_unstable();
+        found.dedup();
+        found
+    }
+
+    /// True while the connection subscribes to the service.
+    pub(crate) fn has(&self, connection: ConnectionId, service: &ServiceKey) -> bool {
+        self.topic(service).is_some_and(|topic| {
+            topic
+                .lock()
+                .subscribers
+                .iter()
+                .any(|s| s.connection == connection)
+        })
+    }
+
     pub(crate) fn n_waiting(&self) -> usize {
         self.queue.lock().len()
     }
 
     pub(crate) fn n_unacked(&self) -> usize {
-        self.timeouts.lock().len()
+        let n_of = |topic: &Topic| {
+            topic
+                .subscribers
+                .iter()
+                .filter(|s| s.outstanding.is_some())
+                .count()
+        };
+        self.topics.iter().map(|t| n_of(&t.value().lock())).sum()
     }
 
     /// Adds a subscription, or keeps the one there is. The first of a connection to a service is followed by one push.

@@ -153,7 +153,7 @@ impl Node {
 
     /// True when a service is listed.
     pub fn is_service(&self, service: &ServiceKey) -> bool {
-        self.registry.catalog().has(service)
+        self.registry.catalog().contains(service)
     }
 
     /// A service with its clusters; `None` when it is not listed.

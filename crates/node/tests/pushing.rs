@@ -342,3 +342,47 @@ fn an_answer_to_the_question_keeps_a_connection() {
     }
     assert!(alone.node.touch(idle, clock(alone.now)).is_ok());
 }
+
+#[test]
+fn the_newest_connections_are_asked_to_move_until_so_many_remain() {
+    let alone = Alone::new();
+    let all: Vec<_> = (0..3).map(|_| alone.connect()).collect();
+    let asked = |n_kept| {
+        let mut actions = Actions::default();
+        alone
+            .node
+            .shed_connections(n_kept, None, clock(alone.now), &mut actions);
+        let asked = actions.0.iter().filter_map(|action| match action {
+            Action::Reset { connection, .. } => Some(*connection),
+            _ => None,
+        });
+        asked.collect::<Vec<_>>()
+    };
+    assert_eq!(asked(1), [all[2], all[1]]);
+    assert_eq!(asked(3), []);
+    let mut actions = Actions::default();
+    let is_asked = alone
+        .node
+        .reset_connection("nobody", None, clock(alone.now), &mut actions);
+    assert!(!is_asked);
+}
+
+#[test]
+fn nothing_is_pushed_while_the_switch_is_off_and_the_current_list_once_it_is_on() {
+    let (mut alone, provider) = subscribed();
+    let set = |alone: &Alone, value: &str| {
+        let (name, actions) = (rollcall_node::switches::PUSH_ENABLED, &mut Actions::default());
+        let set = alone
+            .node
+            .set_switch(name, value.into(), false, clock(alone.now), actions);
+        assert!(set.is_ok());
+    };
+    set(&alone, "false");
+    alone.publish(provider, &[80]);
+    alone.publish(provider, &[80, 81]);
+    assert!(alone.pushes(5_000).is_empty());
+    set(&alone, "true");
+    let pushes = alone.pushes(1_000);
+    assert_eq!(pushes.len(), 1);
+    assert_eq!(ports(&pushes[0]), [80, 81]);
+}

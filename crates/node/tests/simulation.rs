@@ -101,7 +101,7 @@ fn every_planted_fault_is_caught() {
         Fault::NoRepair,
         Fault::NoOrphanGrace,
         Fault::OrphansForEver,
-        Fault::NoTakeoverGrace,
+        Fault::NoRelay,
         Fault::LostPush,
         Fault::NoExpiry,
     ];

@@ -11,11 +11,12 @@ use tower::Service;
 use crate::executor::Executor;
 use crate::grpc::bi_stream::BiStream;
 use crate::grpc::unary::Unary;
-use crate::http::router::HttpApp;
+use crate::http::app::HttpApp;
 use crate::net::{Answering, App};
 use crate::pb::bi_request_stream_server::BiRequestStreamServer;
 use crate::pb::request_server::RequestServer;
 use crate::transport::Transport;
+use crate::unread::Lasting;
 
 const UNARY_PATH: &str = "/Request/request";
 const STREAM_PATH: &str = "/BiRequestStream/requestBiStream";
@@ -70,7 +71,11 @@ impl App for ClientApp {
                 transport.stream_opens();
                 request.extensions_mut().insert(transport.clone());
                 let answering = self.streams.clone().call(request);
-                Box::pin(async move { grpc(answering.await) })
+                Box::pin(async move {
+                    let mut response = grpc(answering.await);
+                    response.extensions_mut().insert(Lasting);
+                    response
+                })
             }
             _ => {
                 request.extensions_mut().insert(transport.clone());

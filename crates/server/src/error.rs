@@ -2,10 +2,13 @@
 
 use http::StatusCode;
 use rollcall_core::Violation;
+use rollcall_core::limits::InstanceFault;
 use rollcall_node::MemberState;
 use rollcall_node::error::NodeError;
 
-/// How a failure looks over HTTP.
+use crate::http::api::Lack;
+
+/// How a failure looks over HTTP. Of the generations of the API only the later ones show the code.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct HttpFailure {
     /// Status.
@@ -14,14 +17,69 @@ pub struct HttpFailure {
     pub text: String,
     /// Form of the body.
     pub form: HttpForm,
+    /// What the result of v2 and v3 says.
+    pub code: Code,
+}
+
+/// A code of a result of v2 and v3, with the text that always stands beside it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Code {
+    /// The number.
+    pub number: u32,
+    /// The text.
+    pub message: &'static str,
+}
+
+/// The codes that are answered.
+impl Code {
+    /// A parameter is missing.
+    pub const MISSING: Code = Code::new(10000, "parameter missing");
+    /// A parameter is not as it must be.
+    pub const INVALID: Code = Code::new(20002, "parameter validate error");
+    /// What is asked for does not exist.
+    pub const NOT_FOUND: Code = Code::new(20004, "resource not found");
+    /// The weight is out of its range.
+    pub const WEIGHT: Code = Code::new(21001, "weight error");
+    /// The metadata cannot be read.
+    pub const METADATA: Code = Code::new(21002, "instance metadata error");
+    /// The instance of a beat is not known.
+    pub const NO_INSTANCE: Code = Code::new(21003, "instance not found");
+    /// The instance is not as it must be.
+    pub const INSTANCE: Code = Code::new(21004, "instance error");
+    /// The service does not exist.
+    pub const SELECTOR: Code = Code::new(21006, "selector error");
+    /// A service that shall be made is there.
+    pub const SERVICE_EXISTS: Code = Code::new(21007, "service already exist");
+    /// A service that shall be removed is not empty.
+    pub const SERVICE_NOT_EMPTY: Code = Code::new(21009, "service delete failure");
+    /// There is no such service.
+    pub const NO_SERVICE: Code = Code::new(21008, "service not exist");
+    /// The namespace is not as it must be, or is there already.
+    pub const NAMESPACE: Code = Code::new(22000, "illegal namespace");
+    /// The namespace is there already.
+    pub const NAMESPACE_EXISTS: Code = Code::new(22002, "namespace already exist");
+    /// The namespace does not exist.
+    pub const NO_NAMESPACE: Code = Code::new(22001, "namespace not exist");
+    /// The state asked for does not exist.
+    pub const STATE: Code = Code::new(23000, "illegal state");
+    /// Anything else.
+    pub const SERVER: Code = Code::new(30000, "server error");
+
+    const fn new(number: u32, message: &'static str) -> Self {
+        Code { number, message }
+    }
 }
 
 /// Form of an HTTP failure's body.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum HttpForm {
-    /// Plain text.
+    /// Plain text; a result in v2 and v3, with the text as data.
     Text,
-    /// Text without a content type, as filters in front of the handlers answer.
+    /// Plain text; a result in v2 and v3, with the text as message and no data.
+    Message,
+    /// Text without a content type; a result in v2 and v3, with the text as data.
+    State,
+    /// Text without a content type in every generation, as filters in front of the handlers answer.
     Bare,
     /// A JSON object with time, status, message and path.
     Page,
@@ -41,41 +99,77 @@ pub struct GrpcFailure {
 }
 
 impl HttpFailure {
-    /// A failure in plain text.
-    pub fn text(status: StatusCode, text: impl Into<String>) -> Self {
+    /// A failure in this form.
+    pub fn new(form: HttpForm, status: StatusCode, text: impl Into<String>) -> Self {
         HttpFailure {
             status,
             text: text.into(),
-            form: HttpForm::Text,
+            form,
+            code: Code::SERVER,
         }
+    }
+
+    /// A failure in plain text.
+    pub fn text(status: StatusCode, text: impl Into<String>) -> Self {
+        Self::new(HttpForm::Text, status, text)
     }
 
     /// A failure as a page.
     pub fn page(status: StatusCode, text: impl Into<String>) -> Self {
-        HttpFailure {
-            status,
-            text: text.into(),
-            form: HttpForm::Page,
-        }
+        Self::new(HttpForm::Page, status, text)
     }
 
-    /// A required parameter is absent or blank.
-    pub fn missing(param: &str) -> Self {
-        Self::text(StatusCode::BAD_REQUEST, format!("Param '{param}' is required."))
+    /// An argument that cannot be taken.
+    pub fn invalid(text: impl Into<String>) -> Self {
+        Self::text(StatusCode::BAD_REQUEST, text).with(Code::INVALID)
+    }
+
+    /// What an operator asks for does not exist.
+    pub fn not_found(text: impl Into<String>) -> Self {
+        Self::text(StatusCode::NOT_FOUND, text)
+    }
+
+    /// The same with this code.
+    pub fn with(self, code: Code) -> Self {
+        HttpFailure { code, ..self }
+    }
+
+    /// A required parameter is absent or blank. `kind` is the name of its type.
+    pub fn missing(lack: Lack, param: &str, kind: &str) -> Self {
+        let text = match lack {
+            Lack::Param => format!("Param '{param}' is required."),
+            Lack::Parameter => format!("Parameter '{param}' is missing"),
+            Lack::Form => format!("Required parameter '{param}' type {kind} is not present"),
+            Lack::Argument => {
+                format!(
+                    "Required request parameter '{param}' for method parameter type {kind} is not present"
+                )
+            }
+        };
+        Self::text(StatusCode::BAD_REQUEST, text).with(Code::MISSING)
     }
 
     /// The node is in a state in which it refuses this. The missing blank is as recorded.
     fn not_serving(state: MemberState) -> Self {
-        HttpFailure {
-            status: StatusCode::SERVICE_UNAVAILABLE,
-            text: format!("server is {state}now, please try again later!"),
-            form: HttpForm::Bare,
-        }
+        let text = format!("server is {state}now, please try again later!");
+        Self::new(HttpForm::State, StatusCode::SERVICE_UNAVAILABLE, text)
     }
 
     /// A value that should be a number is none.
     pub fn no_number(value: &str) -> Self {
         Self::text(StatusCode::BAD_REQUEST, format!("For input string: \"{value}\""))
+    }
+
+    /// A value of a form of v2 and v3 is not of the type that it must have.
+    pub fn unfit(param: &str, value: &str, kind: &str) -> Self {
+        let text = format!("the value '{value}' of '{param}' is no {kind}");
+        Self::new(HttpForm::Message, StatusCode::INTERNAL_SERVER_ERROR, text)
+    }
+
+    /// Metadata that fit neither of their forms.
+    pub fn no_metadata(text: &str) -> Self {
+        let text = format!("metadata format incorrect:{text}");
+        Self::text(StatusCode::BAD_REQUEST, text).with(Code::METADATA)
     }
 }
 
@@ -133,23 +227,24 @@ impl From<&NodeError> for HttpFailure {
     fn from(error: &NodeError) -> Self {
         let text = error.to_string();
         match error {
-            NodeError::Param(Violation::Blank { .. }) => Self::text(StatusCode::BAD_REQUEST, text),
-            NodeError::Param(_) => {
-                let text = format!("{text}\r\n");
-                HttpFailure {
-                    status: StatusCode::BAD_REQUEST,
-                    text,
-                    form: HttpForm::Bare,
-                }
+            NodeError::Param(Violation::Blank { .. }) => Self::invalid(text),
+            NodeError::Param(_) => Self::new(HttpForm::Bare, StatusCode::BAD_REQUEST, format!("{text}\r\n")),
+            NodeError::Instance(InstanceFault::Weight) => {
+                Self::text(StatusCode::BAD_REQUEST, text).with(Code::WEIGHT)
             }
-            NodeError::Instance(_)
-            | NodeError::ServiceNotFound { .. }
-            | NodeError::ServiceExists(_)
-            | NodeError::NoService(_)
-            | NodeError::ServiceNotEmpty(_)
-            | NodeError::Page(_) => Self::text(StatusCode::BAD_REQUEST, text),
+            NodeError::Instance(_) | NodeError::ServiceNotFound { .. } => {
+                Self::text(StatusCode::BAD_REQUEST, text).with(Code::INSTANCE)
+            }
+            NodeError::ServiceExists(_) => {
+                Self::text(StatusCode::BAD_REQUEST, text).with(Code::SERVICE_EXISTS)
+            }
+            NodeError::NoService(_) => Self::text(StatusCode::BAD_REQUEST, text).with(Code::NO_SERVICE),
+            NodeError::ServiceNotEmpty(_) => {
+                Self::text(StatusCode::BAD_REQUEST, text).with(Code::SERVICE_NOT_EMPTY)
+            }
+            NodeError::Page(_) => Self::invalid(text),
             NodeError::ClusterEmpty { .. } | NodeError::InstanceNotFound => {
-                Self::text(StatusCode::NOT_FOUND, text)
+                Self::not_found(text).with(Code::NOT_FOUND)
             }
             NodeError::BadPattern(_) => Self::text(StatusCode::BAD_REQUEST, text),
             NodeError::TooManyPatterns | NodeError::TooManyConnections => {
@@ -269,6 +364,37 @@ mod tests {
             GrpcFailure::unregistered()
         );
         assert_eq!(GrpcFailure::unregistered().error_code, 301);
+    }
+
+    #[test]
+    fn a_missing_parameter_reads_as_the_kind_of_call_has_it() {
+        for (lack, text) in [
+            (Lack::Param, "Param 'ip' is required."),
+            (Lack::Parameter, "Parameter 'ip' is missing"),
+            (Lack::Form, "Required parameter 'ip' type String is not present"),
+            (
+                Lack::Argument,
+                "Required request parameter 'ip' for method parameter type String is not present",
+            ),
+        ] {
+            let failure = HttpFailure::missing(lack, "ip", "String");
+            assert_eq!((failure.text.as_str(), failure.code), (text, Code::MISSING));
+        }
+    }
+
+    #[test]
+    fn later_generations_get_a_code_for_each_reason() {
+        for (error, number) in [
+            (NodeError::Instance(InstanceFault::Weight), 21001),
+            (NodeError::Instance(InstanceFault::BeatTimes), 21004),
+            (NodeError::InstanceNotFound, 20004),
+            (NodeError::Page(-1), 20002),
+            (NodeError::NotReady, 30000),
+        ] {
+            assert_eq!(HttpFailure::from(&error).code.number, number, "{error}");
+        }
+        let node = HttpFailure::from(&NodeError::NotReady);
+        assert_eq!(node.form, HttpForm::State);
     }
 
     #[test]

@@ -3,6 +3,8 @@
 
 use std::io::Write;
 
+use serde::Serialize;
+
 const HEX: &[u8; 16] = b"0123456789abcdef";
 
 /// Appends `text` as a JSON string, quotes included.
@@ -38,6 +40,27 @@ pub fn member(out: &mut Vec<u8>, name: &str) {
     out.push(b',');
     string(out, name);
     out.push(b':');
+}
+
+/// Appends a value that need not be made fast. Values are structs, lists and texts, so this cannot fail.
+pub fn value(out: &mut Vec<u8>, value: &(impl Serialize + ?Sized)) {
+    let start = out.len();
+    if serde_json::to_writer(&mut *out, value).is_err() {
+        out.truncate(start);
+        out.extend_from_slice(b"null");
+    }
+}
+
+/// Appends a list, each element by `write`.
+pub fn list<T>(out: &mut Vec<u8>, items: impl IntoIterator<Item = T>, write: impl Fn(&mut Vec<u8>, T)) {
+    out.push(b'[');
+    for (at, item) in items.into_iter().enumerate() {
+        if at > 0 {
+            out.push(b',');
+        }
+        write(out, item);
+    }
+    out.push(b']');
 }
 
 /// Appends a whole number.

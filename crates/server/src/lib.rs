@@ -19,6 +19,7 @@ pub mod shutdown;
 pub mod store;
 pub mod transport;
 pub mod udp;
+pub mod unread;
 pub mod wiring;
 
 /// Generated code of `proto/nacos_grpc_service.proto`.

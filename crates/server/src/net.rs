@@ -21,6 +21,7 @@ use hyper_util::server::conn::auto::Builder;
 use socket2::{SockRef, TcpKeepalive};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
+use tokio_io_timeout::TimeoutStream;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::{debug, warn};
@@ -28,6 +29,7 @@ use tracing::{debug, warn};
 use crate::clock::Clock;
 use crate::explain::Explain;
 use crate::transport::Transport;
+use crate::unread::Unread;
 
 /// Pause after a failed accept, which mostly means that there are no free file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
@@ -39,8 +41,10 @@ const CLOSE_GRACE: Duration = Duration::from_secs(1);
 /// How long a connection may be open without having asked anything, how long a client may take over the head of an
 /// HTTP/1 request, and how long it may rest between two.
 const HEADER_LIMIT: Duration = Duration::from_secs(60);
-/// Calls in progress on one HTTP/2 connection.
-const MAX_STREAMS: u32 = 4096;
+/// How long answers may lie unread before the connection is closed: each may be as long as the longest list.
+const UNREAD_LIMIT: Duration = Duration::from_secs(30);
+/// Calls in progress on one HTTP/2 connection: as many answers may lie unread.
+const MAX_STREAMS: u32 = 256;
 /// Idle time after which the kernel probes the other end, and how often then. Finds ends that vanished.
 const KEEPALIVE: (Duration, Duration) = (Duration::from_secs(30), Duration::from_secs(10));
 
@@ -146,14 +150,19 @@ where
         transport: transport.clone(),
     };
     let has_asked = Arc::new(AtomicBool::new(false));
+    let unread = Unread::default();
     let service = hyper::service::service_fn({
-        let (transport, has_asked) = (transport.clone(), has_asked.clone());
+        let (transport, has_asked, unread) = (transport.clone(), has_asked.clone(), unread.clone());
         move |request| {
             has_asked.store(true, Ordering::Relaxed);
             let answering = app.call(&transport, request);
-            async move { Ok::<_, Infallible>(answering.await) }
+            let unread = unread.clone();
+            async move { Ok::<_, Infallible>(unread.watch(answering.await)) }
         }
     });
+    let mut stream = TimeoutStream::new(stream);
+    stream.set_write_timeout(Some(UNREAD_LIMIT));
+    let stream = Explain::new(Box::pin(stream));
     let mut builder = Builder::new(TokioExecutor::new());
     builder
         .http1()
@@ -164,7 +173,7 @@ where
         .http2()
         .timer(TokioTimer::new())
         .max_concurrent_streams(MAX_STREAMS);
-    let mut connection = pin!(builder.serve_connection(TokioIo::new(Explain::new(stream)), service));
+    let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), service));
     // The library limits heads of HTTP/1 only: who says nothing, or begins HTTP/2 and never asks, is limited here.
     let mute = async {
         tokio::time::sleep(header_limit).await;
@@ -176,6 +185,7 @@ where
         tokio::select! {
             () = stop.cancelled() => {}
             () = mute => {}
+            () = unread.stalled(UNREAD_LIMIT) => {}
             () = async {
                 transport.closing().await;
                 tokio::time::sleep(LINGER).await;
@@ -255,6 +265,51 @@ mod tests {
                 return;
             }
         }
+    }
+
+    /// Answers everything with more than fits anywhere.
+    #[derive(Clone)]
+    struct Long;
+
+    impl App for Long {
+        fn call(&self, _: &Arc<Transport>, _: Request<Incoming>) -> Answering {
+            Box::pin(async { Response::new(Body::from(vec![b'x'; 4 << 20])) })
+        }
+
+        fn ended(&self, _: &Transport) {}
+    }
+
+    /// Waits until a connection is closed, reading nothing before `after`; how long it took.
+    async fn closed_after(first: &[u8], reads: bool) -> Duration {
+        let (mut client, server) = tokio::io::duplex(1 << 16);
+        let address = SocketAddr::from(([127, 0, 0, 1], 4000));
+        let port = Port::new(Long, Clock::start(), CancellationToken::new());
+        let served = tokio::spawn(connection(server, address, address, port));
+        let began = Instant::now();
+        client.write_all(first).await.unwrap();
+        if reads {
+            // What comes is taken off the socket, but the window of the stream is never opened again.
+            tokio::spawn(async move { tokio::io::copy(&mut client, &mut tokio::io::sink()).await });
+            ended(served).await;
+        } else {
+            ended(served).await;
+            drop(client);
+        }
+        began.elapsed()
+    }
+
+    async fn ended(served: tokio::task::JoinHandle<()>) {
+        let patience = Duration::from_secs(600);
+        tokio::time::timeout(patience, served).await.unwrap().unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_whose_answers_are_not_read_is_closed() {
+        let limit = Duration::from_secs(61); // Twice the limit, and the grace of the close.
+        assert!(closed_after(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n", false).await <= limit);
+        let h2 = [PREFACE, SETTINGS, &get(1)].concat();
+        assert!(closed_after(&h2, false).await <= limit);
+        assert!(closed_after(&h2, true).await <= limit);
     }
 
     #[tokio::test(start_paused = true)]

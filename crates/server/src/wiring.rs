@@ -17,7 +17,7 @@ use crate::client_app::{ClientApp, ClientLimits};
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::executor::Executor;
-use crate::http::router::{HttpApp, HttpSettings};
+use crate::http::app::{HttpApp, HttpSettings};
 use crate::net::{self, Port};
 use crate::peer::{PeerConfig, PeerError, Peers};
 use crate::shutdown::{self, Signals};

@@ -7,6 +7,10 @@ use crate::model::metadata::Metadata;
 
 /// Longest namespace id.
 pub const MAX_NAMESPACE: usize = 64;
+/// Longest name of a namespace.
+pub const MAX_NAMESPACE_NAME: usize = 256;
+/// Longest description of a namespace.
+pub const MAX_NAMESPACE_DESC: usize = 256;
 /// Longest service name.
 pub const MAX_SERVICE: usize = 512;
 /// Longest group.
@@ -93,6 +97,24 @@ pub fn check_namespace(text: &str) -> Result<(), Violation> {
         t.bytes()
             .all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-')
     })
+}
+
+/// Checks the name that a namespace has for people: none of `@#$%^&*`.
+///
+/// # Errors
+/// [`Violation`] with the text that clients read.
+pub fn check_namespace_name(text: &str) -> Result<(), Violation> {
+    check("namespaceShowName", text, MAX_NAMESPACE_NAME, |t| {
+        !t.contains(['@', '#', '$', '%', '^', '&', '*'])
+    })
+}
+
+/// Checks the description of a namespace.
+///
+/// # Errors
+/// [`Violation`] with the text that clients read.
+pub fn check_namespace_desc(text: &str) -> Result<(), Violation> {
+    check("namespaceDesc", text, MAX_NAMESPACE_DESC, |_| true)
 }
 
 /// Checks a plain service name: no leading `@`, and after the first character no `@@`, no CJK ideograph, no white

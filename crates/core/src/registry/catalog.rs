@@ -1,6 +1,7 @@
 //! Names of the services that exist, sorted, for listing by namespace and group.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::RwLock;
@@ -44,11 +45,6 @@ impl Catalog {
             .collect()
     }
 
-    /// True when a service is listed.
-    pub fn has(&self, service: &ServiceKey) -> bool {
-        self.services.read().contains(service)
-    }
-
     /// The number of services by namespace.
     pub fn n_by_namespace(&self) -> BTreeMap<SmolStr, usize> {
         let mut counts = BTreeMap::new();
@@ -73,16 +69,47 @@ impl Catalog {
         self.len() == 0
     }
 
+    /// True when the service is listed.
+    pub fn contains(&self, service: &ServiceKey) -> bool {
+        self.services.read().contains(service)
+    }
+
+    /// The services of a namespace, sorted by group and name.
+    pub fn in_namespace(&self, namespace: &str) -> Vec<ServiceKey> {
+        let prefix = format!("{namespace}##");
+        let services = self.services.read();
+        let from = (Bound::Included(prefix.as_str()), Bound::Unbounded);
+        services
+            .range::<str, _>(from)
+            .take_while(|service| service.as_str().starts_with(&prefix))
+            .filter(|service| service.namespace() == namespace)
+            .cloned()
+            .collect()
+    }
+
+    /// The namespaces that hold a service, sorted.
+    pub fn namespaces(&self) -> Vec<SmolStr> {
+        let services = self.services.read();
+        let mut found: Vec<SmolStr> = Vec::new();
+        let mut next = services.first();
+        while let Some(service) = next {
+            let namespace = SmolStr::new(service.namespace());
+            // `$` follows `#`: the first name behind all those of this namespace.
+            let behind = format!("{namespace}#$");
+            found.push(namespace);
+            let from = (Bound::Included(behind.as_str()), Bound::Unbounded);
+            next = services.range::<str, _>(from).next();
+        }
+        found
+    }
+
     /// The number of services in a group of a namespace, and the names from `start` on, at most `limit` of them.
     pub fn page(&self, namespace: &str, group: &str, start: usize, limit: usize) -> (usize, Vec<SmolStr>) {
         let prefix = format!("{namespace}##{group}{GROUP_SEPARATOR}");
         let services = self.services.read();
         let mut count = 0;
         let mut names = Vec::new();
-        for service in services.range::<str, _>((
-            std::ops::Bound::Included(prefix.as_str()),
-            std::ops::Bound::Unbounded,
-        )) {
+        for service in services.range::<str, _>((Bound::Included(prefix.as_str()), Bound::Unbounded)) {
             if !service.as_str().starts_with(&prefix) {
                 break;
             }
@@ -117,5 +144,20 @@ mod tests {
             (25, vec!["s00".into(), "s01".into()])
         );
         assert_eq!(catalog.page("dev", "G", 0, 2), (0, vec![]));
+    }
+
+    #[test]
+    fn namespaces_are_those_that_hold_services() {
+        let catalog = Catalog::default();
+        for (namespace, name) in [("", "a"), ("dev", "a"), ("dev", "b"), ("dev-2", "a")] {
+            catalog.add(&ServiceKey::new(namespace, "", name));
+        }
+        assert_eq!(catalog.namespaces(), ["dev", "dev-2", "public"]);
+        let dev = catalog.in_namespace("dev");
+        assert_eq!(dev.iter().map(ServiceKey::name).collect::<Vec<_>>(), ["a", "b"]);
+        assert!(
+            catalog.contains(&ServiceKey::new("dev-2", "", "a"))
+                && !catalog.contains(&ServiceKey::new("dev-2", "", "b"))
+        );
     }
 }

@@ -11,6 +11,7 @@ pub mod clean;
 mod clients;
 pub mod digest;
 mod edit;
+pub mod inspect;
 pub mod orphans;
 mod pool;
 pub mod publish;
@@ -139,9 +140,10 @@ impl Registry {
                 let time = service.ref_time(view.version(), wall);
                 (view, time)
             }
+            // Below the time of the first list that comes, which may be in this very millisecond.
             None => (
                 Arc::new(ServiceView::empty(key.clone(), 0, self.answers.clone())),
-                wall,
+                wall - Millis(1),
             ),
         }
     }

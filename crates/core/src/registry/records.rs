@@ -304,6 +304,18 @@ impl Registry {
         table.iter().filter_map(live).collect()
     }
 
+    /// The switches that are set, sorted by name.
+    pub fn switches(&self) -> Vec<(SmolStr, SmolStr)> {
+        let table = self.records.table.read();
+        let from = RecordKey::Switch(SmolStr::default());
+        let set = |(key, stored): (&RecordKey, &Stored)| match (key, &stored.record) {
+            (RecordKey::Switch(name), Some(Record::Switch(value))) => Some((name.clone(), value.clone())),
+            _ => None,
+        };
+        // Switches are the last kind of key.
+        table.range(from..).filter_map(set).collect()
+    }
+
     /// The rows of a service that are hidden, with why.
     pub fn hidden_rows(&self, service: &ServiceKey) -> Vec<(HiddenRows, Arc<Quarantine>)> {
         let first = HiddenRows {

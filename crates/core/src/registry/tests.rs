@@ -351,6 +351,21 @@ fn a_forward_that_comes_late_or_twice_changes_nothing() {
 }
 
 #[test]
+fn a_deregister_that_is_older_than_the_override_changes_nothing() {
+    let f = Fixture::new(A);
+    f.beat_register(&at(1, 1.0));
+    let taken = f.registry.clock().tick(f.now.wall);
+    f.set_override(&at(1, 1.0), 0.5);
+    let key = at(1, 1.0).row_key();
+    assert!(f.beat_deregister_taken((&key).into(), Some(taken)).is_err());
+    assert_eq!(f.weights(), [0.5], "neither the row nor the override is gone");
+    let later = f.registry.clock().tick(f.now.wall);
+    assert_eq!(f.beat_deregister_taken((&key).into(), Some(later)), Ok(true));
+    f.beat_register(&at(1, 1.0));
+    assert_eq!(f.weights(), [1.0]);
+}
+
+#[test]
 fn a_removal_of_an_earlier_registration_does_not_touch_an_equal_later_one() {
     let f = Fixture::new(A);
     f.beat_register(&at(1, 1.0));

@@ -84,6 +84,10 @@ impl Registry {
                 .find(hash)
                 .is_some_and(|r| r.publication(Publisher::Beats).is_some());
             if has_row {
+                // All or nothing: an override that is left behind would show on the next registration.
+                if edit.rows.overrides.contains_key(&key) {
+                    refuse_outdated(&edit.rows, VersionedKind::Override, &key, hash, taken)?;
+                }
                 let value = VersionedValue::NoBeat { expired: false };
                 self.write_versioned(edit, &key, value, taken, now, journal)?;
                 self.end_override(edit, &key, taken, now, journal);
@@ -228,10 +232,8 @@ impl Registry {
             return Ok(());
         };
         self.clock.observe(time);
-        let newest = newest_stamp(&edit.rows, value.kind(), key, key.stable_hash(&edit.service.key));
-        if let Some(newest) = newest.filter(|s| s.time >= time) {
-            return Err(Unwritten::Outdated { newest: newest.time });
-        }
+        let hash = key.stable_hash(&edit.service.key);
+        refuse_outdated(&edit.rows, value.kind(), key, hash, taken)?;
         let stamp = Stamp {
             time,
             member: self.me,
@@ -367,7 +369,7 @@ impl Registry {
         }
     }
 
-    /// Ends the override of a row, unless it was set after `taken`.
+    /// Ends the override of a row; one that was set after `taken` stays.
     pub(crate) fn end_override(
         &self,
         edit: &mut Edit<'_>,
@@ -377,9 +379,23 @@ impl Registry {
         journal: &dyn Journal,
     ) {
         if edit.rows.overrides.contains_key(key) {
-            // A newer override belongs to a later registration.
+            // Whoever ends a row with it has made sure that it is older.
             let _ = self.write_versioned(edit, key, VersionedValue::NoOverride, taken, now, journal);
         }
+    }
+}
+
+fn refuse_outdated(
+    rows: &Rows,
+    kind: VersionedKind,
+    key: &RowKey,
+    hash: u64,
+    taken: Option<u64>,
+) -> Result<(), Unwritten> {
+    let newest = newest_stamp(rows, kind, key, hash).map(|stamp| stamp.time);
+    match (newest, taken) {
+        (Some(newest), Some(taken)) if newest >= taken => Err(Unwritten::Outdated { newest }),
+        _ => Ok(()),
     }
 }
 

@@ -51,7 +51,7 @@ fn plain(value: &Value) -> Option<String> {
         Value::Boolean(value) => Some(value.to_string()),
         Value::Array(values) => values
             .iter()
-            .map(plain)
+            .map(|value| if value.is_array() { None } else { plain(value) })
             .collect::<Option<Vec<_>>>()
             .map(|texts| texts.join(",")),
         Value::Float(_) | Value::Datetime(_) | Value::Table(_) => None,

@@ -219,8 +219,8 @@ keys! {
     override_life, "time", "24h", "how long operator settings outlive the instance that they are for", positive_time;
     metadata_limit, "UTF-16 units", "1024", "largest sum of the lengths of an instance's metadata",
         |text: &str| number(text, 0, 1 << 24).map(|n| n as usize);
-    beat_interval, "time", "5s", "time between two beats, told to HTTP clients whose metadata does not say otherwise",
-        positive_time;
+    beat_interval, "time", "5s", "time between two beats, told to HTTP clients whose metadata does not say otherwise; below the 15s after which they count as silent",
+        |text: &str| positive_time(text).and_then(|time| if time < Millis::secs(15) { Ok(time) } else { Err("must be below 15s".to_owned()) });
     answer_budget, "size", "64MiB", "encoded answers kept beside the data, so that a list is encoded once per change", size;
 }
 

@@ -140,7 +140,12 @@ fn node(draft: &Draft, advertise: &str, members: &[SmolStr]) -> Result<NodeConfi
         ),
     ] {
         if value <= least {
-            let rule = format!("{value} is not above {other}, {least}");
+            // Blame the one that was given.
+            let is_default = draft.source(key) == "default";
+            let (key, rule) = match is_default {
+                true => (other, format!("{least} is not below {key}, {value}")),
+                false => (key, format!("{value} is not above {other}, {least}")),
+            };
             return Err(ConfigError::new(key, draft.source(key), rule));
         }
     }

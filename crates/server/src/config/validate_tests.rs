@@ -106,6 +106,13 @@ fn lists_are_checked() {
 }
 
 #[test]
+fn of_two_settings_that_do_not_fit_the_given_one_is_named() {
+    assert!(error(&[("probe_timeout", "2s")]).starts_with("probe_timeout (test): "));
+    assert!(error(&[("probe_interval", "500ms")]).starts_with("probe_interval (test): "));
+    assert!(error(&[("beat_interval", "60s")]).contains("must be below 15s"));
+}
+
+#[test]
 fn a_list_without_a_member_is_no_single_node() {
     for text in [",", " , ,", ""] {
         assert_eq!(
@@ -133,5 +140,8 @@ fn times_that_contradict_each_other_are_named() {
         error(&[("drop_after", "5s")]),
         "drop_after (test): 5000 ms is not above detect_after, 10000 ms"
     );
-    assert!(error(&[("probe_timeout", "2s")]).starts_with("probe_interval (default): 1000 ms is not above"));
+    assert!(
+        error(&[("probe_timeout", "2s")])
+            .starts_with("probe_timeout (test): 2000 ms is not below probe_interval, 1000 ms")
+    );
 }

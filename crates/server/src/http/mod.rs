@@ -1,15 +1,29 @@
 //! What clients of the 1.x generation, tools and operators speak: parameters over HTTP.
 //!
-//! `router` says which path and method means what, `params` reads what was sent, `reply` writes what goes back,
-//! `v1` has one file per resource, `own` are the paths that only Rollcall has.
+//! | module | what it holds |
+//! |---|---|
+//! | [`router`] | which path and method means which handler |
+//! | [`app`] | reads a request, calls its handler, writes the answer |
+//! | [`params`], [`check`] | what was sent, and whether it may be |
+//! | [`reply`] | what goes back |
+//! | [`api`] | what differs between the generations beside paths and parameter names |
+//! | [`shared`] | what is the same in all generations, one file per resource |
+//! | [`v1`], [`v2`], [`v3`] | what is not, one file per resource |
+//! | [`own`], [`quarantine`], [`prometheus`] | paths that only Rollcall has, or every server |
 
-pub mod loader;
+pub mod api;
+pub mod app;
+pub mod check;
 pub mod multipart;
 pub mod own;
 pub mod page;
 pub mod params;
 pub mod prometheus;
+pub mod quarantine;
 pub mod reply;
 pub mod router;
+pub mod shared;
 pub mod udp_poll;
 pub mod v1;
+pub mod v2;
+pub mod v3;

@@ -1,15 +1,18 @@
 //! Paths that only Rollcall has: what this node knows, for operators and tests.
 
 use crate::error::HttpFailure;
-use crate::http::params::Checked;
+use crate::http::app::HttpApp;
+use crate::http::params::Params;
 use crate::http::reply::Reply;
-use crate::http::router::HttpApp;
 use crate::json;
 use crate::metrics;
 use crate::service_info;
 
 /// `/rollcall/state`: this node, its members and what each origin's rows amount to.
-pub fn state(app: &HttpApp) -> Reply {
+///
+/// # Errors
+/// None.
+pub fn state(app: &HttpApp, _params: &Params) -> Result<Reply, HttpFailure> {
     let node = app.exec().node();
     let members = node.members(app.exec().now());
     let this = members.iter().find(|member| member.is_self);
@@ -57,11 +60,15 @@ pub fn state(app: &HttpApp) -> Reply {
     ];
     metrics::write_members(&mut out, &metrics, &members);
     out.push(b'}');
-    Reply::json(out)
+    Ok(Reply::json(out))
 }
 
 /// `/rollcall/rows`: the rows of a service with all their publishers.
-pub fn rows(app: &HttpApp, checked: &Checked) -> Result<Reply, HttpFailure> {
+///
+/// # Errors
+/// 400 when no service is named.
+pub fn rows(app: &HttpApp, params: &Params) -> Result<Reply, HttpFailure> {
+    let checked = app.check(params)?;
     let rows = app.exec().node().rows(checked.require_service()?);
     let mut out = vec![b'['];
     for (at, row) in rows.iter().enumerate() {
@@ -104,7 +111,11 @@ pub fn rows(app: &HttpApp, checked: &Checked) -> Result<Reply, HttpFailure> {
 }
 
 /// `/rollcall/owner`: the member that accepts HTTP writes of a service now.
-pub fn owner(app: &HttpApp, checked: &Checked) -> Result<Reply, HttpFailure> {
+///
+/// # Errors
+/// 400 when no service is named.
+pub fn owner(app: &HttpApp, params: &Params) -> Result<Reply, HttpFailure> {
+    let checked = app.check(params)?;
     let mut out = b"{\"owner\":".to_vec();
     match app.exec().node().owner(checked.require_service()?) {
         Some(owner) => json::string(&mut out, &owner),

@@ -1,18 +1,26 @@
 //! Parameters of a request, from the query and from a form body alike; the query wins.
 
+use std::str::FromStr;
+
 use bytes::Bytes;
-use http::StatusCode;
-use rollcall_core::model::service_key::{DEFAULT_GROUP, DEFAULT_NAMESPACE, GROUP_SEPARATOR};
-use rollcall_core::{Metadata, ServiceKey, limits};
+use rollcall_core::Metadata;
+use rollcall_core::model::service_key::{DEFAULT_GROUP, DEFAULT_NAMESPACE};
 use smol_str::SmolStr;
 
 use crate::error::HttpFailure;
 use crate::grpc::lenient::Pairs;
+use crate::http::api::{Api, Lack};
 use crate::http::multipart;
+use crate::http::udp_poll::Caller;
 
-/// Decoded parameters, those of the query first.
+/// Decoded parameters, those of the query first, and how calls of their kind read and refuse them.
 #[derive(Clone, Debug, Default)]
-pub struct Params(Vec<(SmolStr, SmolStr)>);
+pub struct Params {
+    pairs: Vec<(SmolStr, SmolStr)>,
+    api: Api,
+    lack: Lack,
+    caller: Option<Caller>,
+}
 
 /// How a body is to be read.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -70,13 +78,56 @@ impl Params {
             }
             BodyKind::Ignored => {}
         }
-        Ok(Params(pairs))
+        Ok(Params {
+            pairs,
+            ..Params::default()
+        })
+    }
+
+    /// The same for a call of this generation.
+    pub fn of(self, api: Api, lack: Lack) -> Self {
+        Params { api, lack, ..self }
+    }
+
+    /// Adds what stands in the path.
+    ///
+    /// # Errors
+    /// 400 for what cannot be decoded.
+    pub fn add_from_path(&mut self, name: &'static str, raw: &str) -> Result<(), HttpFailure> {
+        let value = decode(raw.as_bytes(), "path")?;
+        self.pairs.push((SmolStr::new_static(name), value));
+        Ok(())
+    }
+
+    /// Notes who called, for calls that ask to be pushed to.
+    pub fn set_caller(&mut self, caller: Caller) {
+        self.caller = Some(caller);
+    }
+
+    /// Who called, if the call asks to be pushed to.
+    pub fn caller(&self) -> Option<&Caller> {
+        self.caller.as_ref()
+    }
+
+    /// The generation of the call.
+    pub fn api(&self) -> Api {
+        self.api
+    }
+
+    /// How the call refuses a request that lacks a parameter.
+    pub fn lack(&self) -> Lack {
+        self.lack
+    }
+
+    /// True when the parameter is there, blank or not.
+    pub fn has(&self, name: &str) -> bool {
+        self.pairs.iter().any(|(key, _)| key == name)
     }
 
     /// The trimmed value of `name`, unless absent or blank.
     pub fn get(&self, name: &str) -> Option<&str> {
         let value = self
-            .0
+            .pairs
             .iter()
             .find(|(key, _)| key == name)
             .map(|(_, value)| value.trim())?;
@@ -93,23 +144,68 @@ impl Params {
     /// # Errors
     /// 400 when absent or blank.
     pub fn required(&self, name: &str) -> Result<&str, HttpFailure> {
-        self.get(name).ok_or_else(|| HttpFailure::missing(name))
+        self.required_as(name, "String")
     }
 
-    /// A truth value as registrations have it: `true`, `yes`, `on`, `y` or `t` in any case of letters.
-    pub fn flag(&self, names: &[&str], default: bool) -> bool {
+    /// The same for a value of another type than text.
+    ///
+    /// # Errors
+    /// 400 when absent or blank.
+    pub fn required_as(&self, name: &str, kind: &str) -> Result<&str, HttpFailure> {
+        self.get(name)
+            .ok_or_else(|| HttpFailure::missing(self.lack, name, kind))
+    }
+
+    /// A truth value of a registration. v1: `true`, `yes`, `on`, `y` or `t` in any case of letters, anything else is
+    /// false. Later: `true`, `on`, `yes`, `1` and their opposites.
+    ///
+    /// # Errors
+    /// For another word, in v2 and v3.
+    pub fn flag(&self, names: &[&str], default: bool) -> Result<bool, HttpFailure> {
         match self.first(names) {
-            Some(value) => ["true", "yes", "on", "y", "t"]
-                .iter()
-                .any(|word| value.eq_ignore_ascii_case(word)),
-            None => default,
+            None => Ok(default),
+            Some(value) if self.api == Api::V1 => Ok(is_one_of(value, &["true", "yes", "on", "y", "t"])),
+            Some(value) => parse_boolean(names.first().copied().unwrap_or_default(), value),
         }
     }
 
-    /// A truth value as queries have it: only `true` in any case of letters is true.
-    pub fn is_true(&self, name: &str) -> bool {
-        self.get(name)
-            .is_some_and(|value| value.eq_ignore_ascii_case("true"))
+    /// A truth value of a query. v1: only `true` in any case of letters is true. Later: as [`Params::flag`].
+    ///
+    /// # Errors
+    /// For another word, in v2 and v3.
+    pub fn choice(&self, name: &str, default: bool) -> Result<bool, HttpFailure> {
+        match self.get(name) {
+            None => Ok(default),
+            Some(value) if self.api == Api::V1 => Ok(value.eq_ignore_ascii_case("true")),
+            Some(value) => parse_boolean(name, value),
+        }
+    }
+
+    /// A fraction, `None` unless given.
+    ///
+    /// # Errors
+    /// When it is no number.
+    pub fn fraction(&self, name: &str) -> Result<Option<f64>, HttpFailure> {
+        self.number(name, "Double")
+    }
+
+    /// A whole number, `None` unless given.
+    ///
+    /// # Errors
+    /// When it is no number.
+    pub fn integer(&self, name: &str) -> Result<Option<i64>, HttpFailure> {
+        self.number(name, "Integer")
+    }
+
+    fn number<T: FromStr>(&self, name: &str, kind: &str) -> Result<Option<T>, HttpFailure> {
+        let Some(value) = self.get(name) else {
+            return Ok(None);
+        };
+        match (value.parse(), self.api) {
+            (Ok(number), _) => Ok(Some(number)),
+            (Err(_), Api::V1) => Err(HttpFailure::no_number(value)),
+            (Err(_), _) => Err(HttpFailure::unfit(name, value, kind)),
+        }
     }
 
     /// The namespace, the default one unless given.
@@ -130,93 +226,20 @@ impl Params {
         self.get("metadata")
             .map_or(Ok(Metadata::default()), parse_metadata)
     }
-
-    /// Runs the filters that stand before every naming handler and reads the service, if one is named.
-    ///
-    /// # Errors
-    /// As recorded: a page for a malformed grouped name, bare text for anything the parameter checker refuses.
-    pub fn check(&self, metadata_limit: usize) -> Result<Checked, HttpFailure> {
-        let named = match self.get("serviceName") {
-            Some(name) => Some(split_service(name, self.group())?),
-            None => None,
-        };
-        limits::check_namespace(self.namespace())?;
-        let group = match named {
-            Some((group, name)) => {
-                limits::check_service_name(name)?;
-                group
-            }
-            None => self.group(),
-        };
-        limits::check_group(group)?;
-        for name in ["clusterName", "cluster"] {
-            limits::check_cluster(self.get(name).unwrap_or_default())?;
-        }
-        limits::check_clusters(self.get("clusters").unwrap_or_default())?;
-        limits::check_ip(self.get("ip").unwrap_or_default())?;
-        let port = match self.get("port") {
-            Some(port) => Some(limits::check_port(port.parse().unwrap_or(-1))?),
-            None => None,
-        };
-        let metadata = self.metadata()?;
-        limits::check_metadata(&metadata, metadata_limit)?;
-        let service = named.map(|(group, name)| ServiceKey::new(self.namespace(), group, name));
-        Ok(Checked {
-            service,
-            port,
-            metadata,
-        })
-    }
 }
 
-/// What the filters have read on their way.
-#[derive(Clone, Debug)]
-pub struct Checked {
-    /// The service, if one is named.
-    pub service: Option<ServiceKey>,
-    /// The port, if one is given.
-    pub port: Option<u16>,
-    /// The metadata, empty unless given.
-    pub metadata: Metadata,
+fn is_one_of(value: &str, words: &[&str]) -> bool {
+    words.iter().any(|word| value.eq_ignore_ascii_case(word))
 }
 
-impl Checked {
-    /// The service.
-    ///
-    /// # Errors
-    /// 400 when none is named.
-    pub fn require_service(&self) -> Result<&ServiceKey, HttpFailure> {
-        self.service
-            .as_ref()
-            .ok_or_else(|| HttpFailure::missing("serviceName"))
+fn parse_boolean(name: &str, value: &str) -> Result<bool, HttpFailure> {
+    if is_one_of(value, &["true", "on", "yes", "1"]) {
+        Ok(true)
+    } else if is_one_of(value, &["false", "off", "no", "0"]) {
+        Ok(false)
+    } else {
+        Err(HttpFailure::unfit(name, value, "Boolean"))
     }
-
-    /// The port.
-    ///
-    /// # Errors
-    /// 400 when none is given.
-    pub fn require_port(&self) -> Result<u16, HttpFailure> {
-        self.port.ok_or_else(|| HttpFailure::missing("port"))
-    }
-}
-
-/// Group and name of `service`, which is grouped or plain.
-fn split_service<'a>(service: &'a str, group: &'a str) -> Result<(&'a str, &'a str), HttpFailure> {
-    let Some((own_group, name)) = service.split_once(GROUP_SEPARATOR) else {
-        return Ok((group, service));
-    };
-    let refuse = |text: &str| {
-        let text = format!("Service name filter error,caused: Param 'serviceName' is illegal, {text};");
-        Err(HttpFailure::page(StatusCode::BAD_REQUEST, text))
-    };
-    // As a split that drops empty parts at the end sees it.
-    if name.split(GROUP_SEPARATOR).all(str::is_empty) {
-        return refuse("it should be format as 'groupName@@serviceName'");
-    }
-    if own_group.is_empty() {
-        return refuse("groupName can't be empty");
-    }
-    Ok((own_group, name))
 }
 
 /// Reads metadata in either form.
@@ -227,19 +250,13 @@ pub fn parse_metadata(text: &str) -> Result<Metadata, HttpFailure> {
     if let Ok(Some(pairs)) = serde_json::from_str::<Option<Pairs>>(text) {
         return Ok(pairs.into_metadata());
     }
-    let refuse = || {
-        HttpFailure::text(
-            StatusCode::BAD_REQUEST,
-            format!("metadata format incorrect:{text}"),
-        )
-    };
     let mut pairs = Vec::new();
     for pair in text.trim_end_matches(',').split(',') {
         match pair.split_once('=') {
             Some((key, value)) if !value.is_empty() && !value.contains('=') => {
                 pairs.push((SmolStr::new(key), SmolStr::new(value)));
             }
-            _ => return Err(refuse()),
+            _ => return Err(HttpFailure::no_metadata(text)),
         }
     }
     Ok(Metadata::from_pairs(pairs))
@@ -284,22 +301,21 @@ fn hex(digit: &u8) -> Option<u8> {
 }
 
 fn unreadable(text: &str) -> HttpFailure {
-    HttpFailure::text(StatusCode::BAD_REQUEST, text)
+    HttpFailure::invalid(text)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error::HttpForm;
 
     fn read(query: &str, body: &str) -> Params {
         Params::read(query, &Bytes::copy_from_slice(body.as_bytes()), &BodyKind::Form).unwrap_or_default()
     }
 
     fn refused(query: &str) -> HttpFailure {
-        match Params::read(query, &Bytes::new(), &BodyKind::Form).and_then(|params| params.check(1024)) {
+        match Params::read(query, &Bytes::new(), &BodyKind::Form) {
             Err(failure) => failure,
-            Ok(checked) => panic!("{query} was taken: {checked:?}"),
+            Ok(params) => panic!("{query} was taken: {params:?}"),
         }
     }
 
@@ -360,57 +376,39 @@ mod tests {
             ("g", false),
             ("h", true),
         ] {
-            assert_eq!(params.flag(&[name], true), expected, "{name}");
+            assert_eq!(params.flag(&[name], true), Ok(expected), "{name}");
         }
-        assert!(params.is_true("a") && !params.is_true("b") && !params.is_true("h"));
+        let is_true = |name| params.choice(name, false) == Ok(true);
+        assert!(is_true("a") && !is_true("b") && !is_true("h"));
     }
 
     #[test]
-    fn a_grouped_name_beats_the_group_beside_it() {
-        let checked = read("serviceName=g%40%40s&groupName=x", "").check(1024).ok();
+    fn later_generations_refuse_values_of_another_type() {
+        let params = read("a=TRUE&b=1&c=off&d=abc&e=&n=1e3&i=7", "").of(Api::V2, Lack::Form);
+        for (name, expected) in [("a", true), ("b", true), ("c", false), ("e", true)] {
+            assert_eq!(params.flag(&[name], true), Ok(expected), "{name}");
+            assert_eq!(params.choice(name, true), Ok(expected), "{name}");
+        }
+        assert_eq!(params.fraction("n"), Ok(Some(1000.0)));
         assert_eq!(
-            checked.and_then(|c| c.service),
-            Some(ServiceKey::new("public", "g", "s"))
+            (params.integer("i"), params.integer("e")),
+            (Ok(Some(7)), Ok(None))
         );
-        let checked = read("serviceName=s&groupName=x&namespaceId=dev", "")
-            .check(1024)
-            .ok();
-        assert_eq!(
-            checked.and_then(|c| c.service),
-            Some(ServiceKey::new("dev", "x", "s"))
-        );
-    }
-
-    #[test]
-    fn malformed_names_are_refused_as_recorded() {
-        let page = refused("serviceName=@@a");
-        assert_eq!(page.form, HttpForm::Page);
-        assert_eq!(
-            page.text,
-            "Service name filter error,caused: Param 'serviceName' is illegal, groupName can't be empty;"
-        );
-        assert!(
-            refused("serviceName=a@@")
-                .text
-                .contains("it should be format as 'groupName@@serviceName'")
-        );
-        for query in [
-            "serviceName=a@@b@@c",
-            "serviceName=grp@@@@a",
-            "serviceName=a+b",
-            "serviceName=s&clusterName=a,b",
-            "serviceName=s&groupName=a@b",
-            "namespaceId=a.b",
-            "ip=not+an+ip",
+        for refused in [
+            params.flag(&["d"], true).map(|_| ()),
+            params.choice("d", true).map(|_| ()),
+            params.fraction("d").map(|_| ()),
+            params.integer("n").map(|_| ()),
         ] {
-            assert_eq!(refused(query).form, HttpForm::Bare, "{query}");
-        }
-        for port in ["abc", "-1", "65536", "99999999999", "1.5"] {
             assert_eq!(
-                refused(&format!("port={port}")).text,
-                "Param 'port' is illegal, the value should be between 0 and 65535.\r\n"
+                refused.map_err(|f| (f.status.as_u16(), f.code.number)),
+                Err((500, 30000))
             );
         }
+        assert_eq!(
+            read("w=x", "").fraction("w").map_err(|f| f.text),
+            Err("For input string: \"x\"".into())
+        );
     }
 
     #[test]

@@ -5,28 +5,80 @@ use bytes::Bytes;
 use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, PRAGMA};
 use http::{HeaderValue, Response, StatusCode};
 use rollcall_core::Millis;
+use serde::Serialize;
 
-use crate::error::{HttpFailure, HttpForm};
+use crate::error::{Code, HttpFailure, HttpForm};
+use crate::http::api::Api;
 use crate::http::page;
+use crate::json;
+
+const RESULT: &[u8] = b"{\"code\":0,\"message\":\"success\",\"data\":";
+const REST_RESULT: &[u8] = b"{\"code\":200,\"message\":null,\"data\":";
 
 /// A success.
 #[derive(Clone, Debug)]
 pub enum Reply {
     /// A text.
     Text(&'static str),
+    /// A text that was made for this answer.
+    Owned(String),
     /// A JSON document.
     Json(Bytes),
+    /// The health of the process, as a JSON document of a type of its own.
+    Actuator(&'static str),
     /// Metrics in the OpenMetrics text format.
     Metrics(String),
 }
 
 impl Reply {
     /// The usual answer to a write.
-    pub const OK: Reply = Reply::Text("ok");
+    pub fn done(api: Api) -> Self {
+        match api {
+            Api::V1 => Reply::Text("ok"),
+            Api::V2 | Api::V3 => Reply::value(api, "ok"),
+        }
+    }
 
     /// A JSON document.
     pub fn json(document: Vec<u8>) -> Self {
         Reply::Json(document.into())
+    }
+
+    /// A value as a JSON document.
+    pub fn bare(value: &(impl Serialize + ?Sized)) -> Self {
+        Reply::data(Api::V1, |out| json::value(out, value))
+    }
+
+    /// The data that `write` writes as JSON: bare in v1, in a result later.
+    pub fn data(api: Api, write: impl FnOnce(&mut Vec<u8>)) -> Self {
+        let mut out = Vec::new();
+        match api {
+            Api::V1 => write(&mut out),
+            Api::V2 | Api::V3 => {
+                out.extend_from_slice(RESULT);
+                write(&mut out);
+                out.push(b'}');
+            }
+        }
+        Reply::json(out)
+    }
+
+    /// A value: bare in v1, in a result later.
+    pub fn value(api: Api, value: &(impl Serialize + ?Sized)) -> Self {
+        Reply::data(api, |out| json::value(out, value))
+    }
+
+    /// A value as calls of v1 answer it that have nothing to do with naming.
+    pub fn rest(value: &(impl Serialize + ?Sized)) -> Self {
+        Reply::rest_data(|out| json::value(out, value))
+    }
+
+    /// The same for data that `write` writes as JSON.
+    pub fn rest_data(write: impl FnOnce(&mut Vec<u8>)) -> Self {
+        let mut out = REST_RESULT.to_vec();
+        write(&mut out);
+        out.push(b'}');
+        Reply::json(out)
     }
 }
 
@@ -43,6 +95,7 @@ const TEXT_PLAIN: HeaderValue = HeaderValue::from_static("text/plain;charset=UTF
 const TEXT_HTML: HeaderValue = HeaderValue::from_static("text/html;charset=UTF-8");
 const HTML_PAGE: HeaderValue = HeaderValue::from_static("text/html;charset=utf-8");
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
+const ACTUATOR: HeaderValue = HeaderValue::from_static("application/vnd.spring-boot.actuator.v3+json");
 const METRICS: HeaderValue =
     HeaderValue::from_static("application/openmetrics-text; version=1.0.0; charset=utf-8");
 
@@ -59,7 +112,9 @@ impl Taste {
 pub fn success(reply: Reply, taste: Taste) -> Response<Body> {
     let (content_type, body) = match reply {
         Reply::Text(text) => (taste.text(), Bytes::from_static(text.as_bytes())),
+        Reply::Owned(text) => (taste.text(), text.into()),
         Reply::Json(document) => (JSON, document),
+        Reply::Actuator(document) => (ACTUATOR, Bytes::from_static(document.as_bytes())),
         Reply::Metrics(text) => (METRICS, text.into()),
     };
     let mut response = Response::new(Body::from(body));
@@ -67,12 +122,22 @@ pub fn success(reply: Reply, taste: Taste) -> Response<Body> {
     response
 }
 
-/// The response to a failure on `path`.
-pub fn failure(failure: HttpFailure, taste: Taste, path: &str, now: Millis) -> Response<Body> {
-    let HttpFailure { status, text, form } = failure;
+/// The response to a failure of a call of this generation on `path`.
+pub fn failure(failure: HttpFailure, api: Api, taste: Taste, path: &str, now: Millis) -> Response<Body> {
+    let HttpFailure {
+        status,
+        text,
+        form,
+        code,
+    } = failure;
+    let is_result = api != Api::V1;
     let (content_type, body) = match (form, taste) {
-        (HttpForm::Text, _) => (Some(taste.text()), text.into_bytes()),
-        (HttpForm::Bare, _) => (None, text.into_bytes()),
+        (HttpForm::Text | HttpForm::State, _) if is_result => {
+            (Some(JSON), result(code, code.message, Some(&text)))
+        }
+        (HttpForm::Message, _) if is_result => (Some(JSON), result(code, &text, None)),
+        (HttpForm::Text | HttpForm::Message, _) => (Some(taste.text()), text.into_bytes()),
+        (HttpForm::Bare | HttpForm::State, _) => (None, text.into_bytes()),
         (HttpForm::Page, Taste::Plain) => (Some(JSON), page::json_page(status, &text, path, now)),
         (HttpForm::Page, Taste::Html) => (Some(HTML_PAGE), page::html_page(status, &text)),
     };
@@ -91,23 +156,82 @@ pub fn failure(failure: HttpFailure, taste: Taste, path: &str, now: Millis) -> R
     response
 }
 
+fn result(code: Code, message: &str, data: Option<&str>) -> Vec<u8> {
+    let mut out = b"{\"code\":".to_vec();
+    json::unsigned(&mut out, code.number.into());
+    json::member(&mut out, "message");
+    json::string(&mut out, message);
+    json::member(&mut out, "data");
+    json::value(&mut out, &data);
+    out.push(b'}');
+    out
+}
+
 /// The response to a method that the path does not have.
 pub fn method_not_allowed(
     allowed: &str,
     method: &str,
+    api: Api,
     taste: Taste,
     path: &str,
     now: Millis,
 ) -> Response<Body> {
-    let text = format!("Request method '{method}' is not supported, use {allowed}");
-    let mut response = failure(
-        HttpFailure::page(StatusCode::METHOD_NOT_ALLOWED, text),
-        taste,
-        path,
-        now,
-    );
+    let text = match api {
+        Api::V1 | Api::V2 => format!("Request method '{method}' is not supported, use {allowed}"),
+        Api::V3 => format!("Method '{method}' is not supported."),
+    };
+    let page = HttpFailure::page(StatusCode::METHOD_NOT_ALLOWED, text);
+    let mut response = failure(page, api, taste, path, now);
     if let Ok(allowed) = HeaderValue::from_str(allowed) {
         response.headers_mut().insert(ALLOW, allowed);
     }
     response
+}
+
+#[cfg(test)]
+mod tests {
+    use http_body_util::BodyExt;
+
+    use super::*;
+
+    async fn body(response: Response<Body>) -> String {
+        let body = response.into_body().collect().await.unwrap().to_bytes();
+        String::from_utf8(body.to_vec()).unwrap()
+    }
+
+    #[tokio::test]
+    async fn data_are_bare_in_v1_and_in_a_result_later() {
+        for (api, done, data) in [
+            (Api::V1, "ok", "[1]"),
+            (
+                Api::V2,
+                r#"{"code":0,"message":"success","data":"ok"}"#,
+                r#"{"code":0,"message":"success","data":[1]}"#,
+            ),
+        ] {
+            assert_eq!(body(success(Reply::done(api), Taste::Plain)).await, done);
+            assert_eq!(body(success(Reply::value(api, &[1]), Taste::Plain)).await, data);
+        }
+        let rest = success(Reply::rest("UP"), Taste::Plain);
+        assert_eq!(body(rest).await, r#"{"code":200,"message":null,"data":"UP"}"#);
+    }
+
+    #[tokio::test]
+    async fn a_failure_is_text_in_v1_and_a_result_later() {
+        let refused = || HttpFailure::invalid("x \"y\"");
+        let answer = |failed, api| failure(failed, api, Taste::Plain, "/p", Millis(0));
+        assert_eq!(body(answer(refused(), Api::V1)).await, "x \"y\"");
+        assert_eq!(
+            body(answer(refused(), Api::V2)).await,
+            r#"{"code":20002,"message":"parameter validate error","data":"x \"y\""}"#
+        );
+        assert_eq!(
+            body(answer(HttpFailure::unfit("a", "b", "Double"), Api::V3)).await,
+            r#"{"code":30000,"message":"the value 'b' of 'a' is no Double","data":null}"#
+        );
+        let bare = HttpFailure::new(HttpForm::Bare, StatusCode::BAD_REQUEST, "t");
+        let response = answer(bare, Api::V3);
+        assert!(!response.headers().contains_key(CONTENT_TYPE));
+        assert_eq!(body(response).await, "t");
+    }
 }

@@ -1,513 +1,354 @@
-//! Which path and method means what. Every request over HTTP comes through here.
+//! Which path and method means which handler: the one table of all paths.
 //!
-//! Headers by which members of other registries mark what they forward mean nothing: members have a port of their
-//! own, and on this one every caller is a client.
+//! A path that answers once the node is ready is `naming`, one that always does is `open`. `GET` means `HEAD` as well.
 
-use std::sync::Arc;
-use std::time::Duration;
+use std::collections::HashMap;
+use std::pin::Pin;
+use std::sync::LazyLock;
 
-use axum::body::Body;
-use bytes::Bytes;
-use http::header::{ACCEPT, ACCESS_CONTROL_REQUEST_METHOD, CONNECTION, CONTENT_TYPE, ORIGIN};
-use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Version};
-use http_body_util::{BodyExt, LengthLimitError, Limited};
-use rollcall_node::action::Actions;
-use rollcall_node::request::{HttpWrite, WriteDone};
+use foldhash::fast::RandomState;
 
-use crate::error::{HttpFailure, HttpForm};
-use crate::executor::Executor;
-use crate::http::params::{BodyKind, Params};
-use crate::http::reply::{self, Reply, Taste};
-use crate::http::v1::{beat, cluster, console, instance, instance_list, operator, service};
-use crate::http::{loader, own, prometheus};
-use crate::machine::Machine;
+use crate::error::HttpFailure;
+use crate::http::api::Api::{self, V1, V2, V3};
+use crate::http::app::HttpApp;
+use crate::http::params::Params;
+use crate::http::reply::Reply;
+use crate::http::shared::{
+    beat, client, health, instance, loader, metadata_batch, metrics, namespace, service, settings, state,
+    switches,
+};
+use crate::http::{own, prometheus, quarantine, v1, v2, v3};
 
-/// Longest wait for the answer to a write. The node answers far sooner; this is for a node that does not.
-const WRITE_LIMIT: Duration = Duration::from_secs(5);
+/// What comes of a call, later.
+pub type Answer<'a> = Pin<Box<dyn Future<Output = Result<Reply, HttpFailure>> + Send + 'a>>;
 
-/// Longest time that the body of a request may take to come.
-const BODY_LIMIT: Duration = Duration::from_secs(30);
-
-/// The HTTP side. A clone costs one reference count.
-#[derive(Clone)]
-pub struct HttpApp(Arc<Shared>);
-
-struct Shared {
-    exec: Executor,
-    settings: HttpSettings,
-    machine: Machine,
+/// What answers a call.
+#[derive(Clone, Copy)]
+pub enum Handler {
+    /// At once.
+    Now(fn(&HttpApp, &Params) -> Result<Reply, HttpFailure>),
+    /// After something else has happened.
+    Waits(for<'a> fn(&'a HttpApp, &'a Params) -> Answer<'a>),
 }
 
-/// Settings of the HTTP side.
-#[derive(Clone, Debug)]
-pub struct HttpSettings {
-    /// Path before all paths of the protocol, such as `/nacos`; empty for none.
-    pub context_path: String,
-    /// Largest body, in bytes.
-    pub body_limit: usize,
-    /// Largest sum of metadata lengths.
-    pub metadata_limit: usize,
-    /// Main port, told to tools that ask.
-    pub main_port: u16,
+/// A path and what it means.
+pub struct Route {
+    path: &'static str,
+    /// Generation of the API that it answers as.
+    pub api: Api,
+    /// Only answered once the node is ready.
+    pub is_naming: bool,
+    /// Name of the parameter that stands behind the path, if one does.
+    pub rest: Option<&'static str>,
+    calls: &'static [(&'static str, Handler)],
 }
 
-/// What a path stands for.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Resource {
-    Instance,
-    InstanceList,
-    Beat,
-    ServiceList,
-    Metrics,
-    Nodes,
-    SelfNode,
-    ClusterHealth,
-    ServerState,
-    Liveness,
-    Readiness,
-    Prometheus,
-    State,
-    Rows,
-    Owner,
-    Loader(loader::Call),
-}
-
-impl Resource {
-    /// What a path below the context path stands for.
-    fn below_context(path: &str) -> Option<Self> {
-        Some(match path {
-            "/v1/ns/instance" => Resource::Instance,
-            "/v1/ns/instance/list" => Resource::InstanceList,
-            "/v1/ns/instance/beat" => Resource::Beat,
-            "/v1/ns/service/list" => Resource::ServiceList,
-            "/v1/ns/operator/metrics" | "/v1/ns/ops/metrics" => Resource::Metrics,
-            "/v1/core/cluster/nodes" => Resource::Nodes,
-            "/v1/core/cluster/self" => Resource::SelfNode,
-            "/v1/core/cluster/health" => Resource::ClusterHealth,
-            "/v1/console/server/state" => Resource::ServerState,
-            "/v1/console/health/liveness" => Resource::Liveness,
-            "/v1/console/health/readiness" => Resource::Readiness,
-            "/actuator/prometheus" => Resource::Prometheus,
-            _ => return loader::Call::of(path).map(Resource::Loader),
-        })
+impl Route {
+    const fn new(
+        api: Api,
+        path: &'static str,
+        is_naming: bool,
+        calls: &'static [(&'static str, Handler)],
+    ) -> Self {
+        Route {
+            path,
+            api,
+            is_naming,
+            rest: None,
+            calls,
+        }
     }
 
-    /// What a path of our own stands for.
-    fn own(path: &str) -> Option<Self> {
-        Some(match path {
-            "/rollcall/state" => Resource::State,
-            "/rollcall/rows" => Resource::Rows,
-            "/rollcall/owner" => Resource::Owner,
-            _ => return None,
-        })
+    /// The path below the context path.
+    #[cfg(test)]
+    pub(crate) fn path(&self) -> &'static str {
+        self.path
+    }
+
+    /// What answers a method; `None` when the path does not have it.
+    pub fn handler(&self, method: &str) -> Option<&Handler> {
+        let call = self.calls.iter().find(|(name, _)| *name == method);
+        call.map(|(_, handler)| handler)
     }
 
     /// The methods it has, as the header `Allow` names them.
-    fn methods(self) -> &'static str {
-        match self {
-            Resource::Instance => "GET, HEAD, POST, PUT, DELETE",
-            Resource::Beat => "PUT",
-            Resource::Loader(call) => call.methods(),
-            _ => "GET, HEAD",
-        }
-    }
-
-    fn has(self, method: &Method) -> bool {
-        self.methods().split(", ").any(|name| name == method.as_str())
-    }
-
-    /// Only answered once the node is ready.
-    fn is_naming(self) -> bool {
-        matches!(
-            self,
-            Resource::Instance
-                | Resource::InstanceList
-                | Resource::Beat
-                | Resource::ServiceList
-                | Resource::Metrics
-                | Resource::Rows
-        )
+    pub fn methods(&self) -> String {
+        let names: Vec<_> = self.calls.iter().map(|(method, _)| *method).collect();
+        names.join(", ").replace("GET", "GET, HEAD")
     }
 }
 
-impl HttpApp {
-    /// The HTTP side over the node behind `exec`.
-    pub fn new(exec: Executor, settings: HttpSettings) -> Self {
-        HttpApp(Arc::new(Shared {
-            exec,
-            settings,
-            machine: Machine::new(),
-        }))
-    }
-
-    /// The node and its effects.
-    pub fn exec(&self) -> &Executor {
-        &self.0.exec
-    }
-
-    /// How busy the machine is.
-    pub fn machine(&self) -> &Machine {
-        &self.0.machine
-    }
-
-    /// Largest sum of metadata lengths.
-    pub fn metadata_limit(&self) -> usize {
-        self.0.settings.metadata_limit
-    }
-
-    /// Main port.
-    pub fn main_port(&self) -> u16 {
-        self.0.settings.main_port
-    }
-
-    /// Hands a write to the node and waits for its answer.
-    ///
-    /// # Errors
-    /// What the node says, or 500 when it says nothing in time.
-    ///
-    /// # Cancellation
-    /// The write may be done all the same.
-    pub async fn write(&self, write: HttpWrite) -> Result<WriteDone, HttpFailure> {
-        let exec = self.exec();
-        let (ticket, answer) = exec.ticket();
-        let mut actions = Actions::default();
-        exec.node().write(ticket, write, exec.now(), &mut actions);
-        exec.run(actions);
-        match tokio::time::timeout(WRITE_LIMIT, answer).await {
-            Ok(Ok((result, _))) => Ok(result?),
-            _ => {
-                exec.forget(ticket);
-                Err(HttpFailure::text(
-                    StatusCode::INTERNAL_SERVER_ERROR,
-                    "caused: the write was not answered in time;",
-                ))
-            }
-        }
-    }
-
-    /// Answers a request.
-    pub async fn answer<B>(&self, request: Request<B>) -> Response<Body>
-    where
-        B: http_body::Body<Data = Bytes> + Send,
-        B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
-    {
-        let (parts, body) = request.into_parts();
-        let taste = taste(&parts.headers);
-        let mut response = if is_preflight(&parts.method, &parts.headers) {
-            let failure = HttpFailure {
-                status: StatusCode::FORBIDDEN,
-                text: "Invalid CORS request".into(),
-                form: HttpForm::Bare,
-            };
-            reply::failure(failure, taste, parts.uri.path(), self.exec().now().wall)
-        } else {
-            self.route(&parts, body, taste).await
-        };
-        let status = response.status();
-        self.exec().metrics().count_response(status);
-        if is_cut_short(status) && parts.version < Version::HTTP_2 {
-            let close = HeaderValue::from_static("close");
-            response.headers_mut().insert(CONNECTION, close);
-        }
-        if parts.method == Method::HEAD {
-            response.map(|_| Body::empty())
-        } else {
-            response
-        }
-    }
-
-    async fn route<B>(&self, parts: &http::request::Parts, body: B, taste: Taste) -> Response<Body>
-    where
-        B: http_body::Body<Data = Bytes> + Send,
-        B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
-    {
-        let path = parts.uri.path();
-        let now = self.exec().now().wall;
-        let trimmed = path.strip_suffix('/').unwrap_or(path);
-        let below = trimmed.strip_prefix(self.0.settings.context_path.as_str());
-        let Some(resource) = below
-            .and_then(Resource::below_context)
-            .or_else(|| Resource::own(trimmed))
-        else {
-            // Outside the context path there is nothing of the protocol, so the answer is a page for people.
-            let taste = if below.is_some() { taste } else { Taste::Html };
-            let failure = HttpFailure::page(
-                StatusCode::NOT_FOUND,
-                format!("no such api:{}:{path}", parts.method),
-            );
-            return reply::failure(failure, taste, path, now);
-        };
-        if !resource.has(&parts.method) {
-            return reply::method_not_allowed(resource.methods(), parts.method.as_str(), taste, path, now);
-        }
-        match self.handle(resource, parts, body).await {
-            Ok(success) => reply::success(success, taste),
-            Err(failure) => reply::failure(failure, taste, path, now),
-        }
-    }
-
-    async fn handle<B>(
-        &self,
-        resource: Resource,
-        parts: &http::request::Parts,
-        body: B,
-    ) -> Result<Reply, HttpFailure>
-    where
-        B: http_body::Body<Data = Bytes> + Send,
-        B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
-    {
-        let node = self.exec().node();
-        // A node that leaves still reads, and answers a write with what the node says.
-        if resource.is_naming() && !node.is_ready() && !node.is_leaving() {
-            return Err(node.not_serving().into());
-        }
-        let body = self.read_body(body).await?;
-        let content_type = parts
-            .headers
-            .get(CONTENT_TYPE)
-            .and_then(|value| value.to_str().ok());
-        let params = Params::read(
-            parts.uri.query().unwrap_or_default(),
-            &body,
-            &BodyKind::of(content_type),
-        )?;
-        let check = || params.check(self.metadata_limit());
-        match (resource, parts.method.as_str()) {
-            (Resource::Instance, "POST") => instance::register(self, &params, check()?).await,
-            (Resource::Instance, "DELETE") => instance::deregister(self, &params, check()?).await,
-            (Resource::Instance, "PUT") => instance::update(self, &params, check()?).await,
-            (Resource::Instance, _) => instance::detail(self, &params, &check()?),
-            (Resource::InstanceList, _) => instance_list::list(self, &params, &check()?, parts),
-            (Resource::Beat, _) => beat::beat(self, &params, check()?).await,
-            (Resource::ServiceList, _) => check().and_then(|_| service::list(self, &params)),
-            (Resource::Metrics, _) => Ok(operator::metrics(self, &params).await),
-            (Resource::Nodes, _) => Ok(cluster::nodes(self, &params)),
-            (Resource::SelfNode, _) => Ok(cluster::this(self)),
-            (Resource::ClusterHealth, _) => Ok(cluster::health()),
-            (Resource::ServerState, _) => Ok(console::server_state(self)),
-            (Resource::Liveness, _) => Ok(console::liveness()),
-            (Resource::Readiness, _) => console::readiness(self),
-            (Resource::Prometheus, _) => Ok(prometheus::metrics(self)),
-            (Resource::State, _) => Ok(own::state(self)),
-            (Resource::Rows, _) => own::rows(self, &check()?),
-            (Resource::Loader(call), _) => loader::answer(self, call, &params),
-            (Resource::Owner, _) => own::owner(self, &check()?),
-        }
-    }
-
-    async fn read_body<B>(&self, body: B) -> Result<Bytes, HttpFailure>
-    where
-        B: http_body::Body<Data = Bytes> + Send,
-        B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
-    {
-        if body.is_end_stream() {
-            return Ok(Bytes::new());
-        }
-        let limit = self.0.settings.body_limit;
-        let Ok(collected) = tokio::time::timeout(BODY_LIMIT, Limited::new(body, limit).collect()).await
-        else {
-            let text = format!("the body did not come within {} s", BODY_LIMIT.as_secs());
-            return Err(HttpFailure::text(StatusCode::REQUEST_TIMEOUT, text));
-        };
-        match collected {
-            Ok(collected) => Ok(collected.to_bytes()),
-            Err(error) if error.is::<LengthLimitError>() => Err(HttpFailure::text(
-                StatusCode::PAYLOAD_TOO_LARGE,
-                format!("the body is above the limit of {limit} bytes"),
-            )),
-            Err(_) => Err(HttpFailure::text(StatusCode::BAD_REQUEST, "the body broke off")),
-        }
-    }
+macro_rules! calls {
+    ($($method:ident $kind:ident $handler:path),+) => {
+        &[$((stringify!($method), calls!(@ $kind $handler))),+]
+    };
+    (@ now $handler:path) => { Handler::Now($handler) };
+    (@ waits $handler:path) => { Handler::Waits(|app, params| Box::pin($handler(app, params))) };
 }
 
-/// The rest of the body is not read after these, so an HTTP/1 connection cannot be used again.
-fn is_cut_short(status: StatusCode) -> bool {
-    matches!(
-        status,
-        StatusCode::PAYLOAD_TOO_LARGE | StatusCode::REQUEST_TIMEOUT
-    )
+macro_rules! naming {
+    ($api:expr, $path:literal, $($calls:tt)+) => { Route::new($api, $path, true, calls!($($calls)+)) };
 }
 
-fn taste(headers: &HeaderMap) -> Taste {
-    let wants_html = headers
-        .get(ACCEPT)
-        .is_some_and(|accept| accept.as_bytes().trim_ascii_start().starts_with(b"text/html"));
-    if wants_html { Taste::Html } else { Taste::Plain }
+macro_rules! open {
+    ($api:expr, $path:literal, $($calls:tt)+) => { Route::new($api, $path, false, calls!($($calls)+)) };
 }
 
-fn is_preflight(method: &Method, headers: &HeaderMap) -> bool {
-    method == Method::OPTIONS
-        && headers.contains_key(ORIGIN)
-        && headers.contains_key(ACCESS_CONTROL_REQUEST_METHOD)
+/// The paths below the context path.
+#[rustfmt::skip]
+static PATHS: &[Route] = &[
+    // === v1, naming ===
+    naming!(V1, "/v1/ns/instance",
+        GET now v1::instance::detail, POST waits instance::register, PUT waits instance::update,
+        DELETE waits instance::deregister, PATCH waits v1::instance::patch),
+    naming!(V1, "/v1/ns/instance/list", GET now v1::instance::list),
+    naming!(V1, "/v1/ns/instance/beat", PUT waits beat::beat),
+    naming!(V1, "/v1/ns/instance/statuses", GET now instance::statuses),
+    naming!(V1, "/v1/ns/instance/metadata/batch",
+        PUT waits metadata_batch::update, DELETE waits metadata_batch::remove),
+    naming!(V1, "/v1/ns/service",
+        GET now v1::service::get, POST now settings::create, PUT now settings::update, DELETE now settings::delete),
+    naming!(V1, "/v1/ns/cluster", PUT now settings::update_cluster),
+    naming!(V1, "/v1/ns/service/list", GET now v1::service::list),
+    naming!(V1, "/v1/ns/service/names", GET waits v1::service::names),
+    naming!(V1, "/v1/ns/service/subscribers", GET now v1::service::subscribers),
+    naming!(V1, "/v1/ns/service/selector/types", GET now service::selector_types),
+    naming!(V1, "/v1/ns/catalog/services", GET waits v1::catalog::services),
+    naming!(V1, "/v1/ns/catalog/service", GET now v1::catalog::service),
+    naming!(V1, "/v1/ns/catalog/instances", GET now v1::catalog::instances),
+    naming!(V1, "/v1/ns/health", PUT now health::set),
+    naming!(V1, "/v1/ns/health/instance", PUT now health::set),
+    naming!(V1, "/v1/ns/health/server", GET now v1::health::server),
+    naming!(V1, "/v1/ns/health/checkers", GET now health::checkers),
+    naming!(V1, "/v1/ns/operator/metrics", GET waits metrics::metrics),
+    naming!(V1, "/v1/ns/ops/metrics", GET waits metrics::metrics),
+    naming!(V1, "/v1/ns/operator/switches", GET now switches::get, PUT now switches::set),
+    naming!(V1, "/v1/ns/ops/switches", GET now switches::get, PUT now switches::set),
+    naming!(V1, "/v1/ns/operator/push/state", GET now v1::operator::push_state),
+    naming!(V1, "/v1/ns/ops/push/state", GET now v1::operator::push_state),
+    naming!(V1, "/v1/ns/operator/distro/client", GET waits v1::operator::responsible),
+    naming!(V1, "/v1/ns/ops/distro/client", GET waits v1::operator::responsible),
+    // === v1, the rest ===
+    open!(V1, "/v1/core/cluster/nodes", GET now v1::cluster::nodes),
+    open!(V1, "/v1/core/cluster/self", GET now v1::cluster::this),
+    open!(V1, "/v1/core/cluster/simple/nodes", GET now v1::cluster::simple_nodes),
+    open!(V1, "/v1/core/cluster/health", GET now v1::cluster::health),
+    open!(V1, "/v1/console/server/state", GET now state::console_state),
+    open!(V1, "/v1/console/health/liveness", GET now state::liveness),
+    open!(V1, "/v1/console/health/readiness", GET now state::readiness),
+    open!(V1, "/v1/console/namespaces",
+        GET now v1::namespace::namespaces, POST now v1::namespace::create, PUT now v1::namespace::update,
+        DELETE now v1::namespace::remove),
+    open!(V1, "/v1/auth/login", POST now v1::auth::login, GET now v1::auth::login),
+    open!(V1, "/v1/auth/users/login", POST now v1::auth::login, GET now v1::auth::login),
+    open!(V1, "/serverlist", GET now v1::cluster::server_list),
+    open!(V1, "/actuator/prometheus", GET now prometheus::metrics),
+    open!(V1, "/actuator/health", GET now prometheus::health),
+    // === v2, naming ===
+    naming!(V2, "/v2/ns/instance",
+        GET now v2::instance::detail, POST waits instance::register, PUT waits instance::update,
+        DELETE waits instance::deregister, PATCH waits v2::instance::patch),
+    naming!(V2, "/v2/ns/instance/list", GET now v2::instance::list),
+    naming!(V2, "/v2/ns/instance/beat", PUT waits v2::instance::beat),
+    naming!(V2, "/v2/ns/instance/metadata/batch",
+        PUT waits metadata_batch::update, DELETE waits metadata_batch::remove),
+    Route { rest: Some("key"), ..naming!(V2, "/v2/ns/instance/statuses/", GET now instance::statuses) },
+    naming!(V2, "/v2/ns/service",
+        GET now v2::service::get, POST now settings::create, PUT now settings::update, DELETE now settings::delete),
+    naming!(V2, "/v2/ns/service/list", GET now v2::service::list),
+    naming!(V2, "/v2/ns/client", GET waits v2::client::detail),
+    naming!(V2, "/v2/ns/client/list", GET waits client::list),
+    naming!(V2, "/v2/ns/client/publish/list", GET waits v2::client::publications),
+    naming!(V2, "/v2/ns/client/subscribe/list", GET waits v2::client::subscriptions),
+    naming!(V2, "/v2/ns/client/service/publisher/list", GET now v2::client::publishers),
+    naming!(V2, "/v2/ns/client/service/subscriber/list", GET now v2::client::subscribers),
+    // Its failures are those of v1.
+    naming!(V1, "/v2/ns/catalog/instances", GET now v1::catalog::instances_of_all),
+    naming!(V2, "/v2/ns/health", PUT now health::set),
+    naming!(V2, "/v2/ns/health/instance", PUT now health::set),
+    naming!(V2, "/v2/ns/operator/metrics", GET waits metrics::metrics),
+    naming!(V2, "/v2/ns/ops/metrics", GET waits metrics::metrics),
+    naming!(V2, "/v2/ns/operator/switches", GET now switches::get, PUT now switches::set),
+    naming!(V2, "/v2/ns/ops/switches", GET now switches::get, PUT now switches::set),
+    // === v2, the rest ===
+    open!(V2, "/v2/core/cluster/node/self", GET now v2::cluster::this),
+    open!(V2, "/v2/core/cluster/node/self/health", GET now v2::cluster::health),
+    open!(V2, "/v2/core/cluster/node/list", GET now v2::cluster::list),
+    open!(V2, "/v2/core/loader/current", GET now loader::current),
+    open!(V2, "/v2/core/loader/cluster", GET now loader::cluster),
+    open!(V2, "/v2/core/loader/reloadClient", GET now loader::reload_client),
+    open!(V2, "/v2/core/loader/reloadCurrent", GET now loader::reload_current),
+    open!(V2, "/v2/core/loader/smartReloadCluster", GET now loader::smart_reload),
+    open!(V2, "/v2/console/health/liveness", GET now state::liveness),
+    open!(V2, "/v2/console/health/readiness", GET now state::readiness),
+    open!(V2, "/v2/console/namespace",
+        GET now namespace::get, POST now namespace::create, PUT now namespace::update, DELETE now namespace::remove),
+    open!(V2, "/v2/console/namespace/list", GET now namespace::list),
+    // === v3, clients ===
+    naming!(V3, "/v3/client/ns/instance",
+        POST waits v3::client_instance::register, DELETE waits instance::deregister),
+    naming!(V3, "/v3/client/ns/instance/list", GET now v3::client_instance::list),
+    // === v3, operators ===
+    naming!(V3, "/v3/admin/ns/instance",
+        GET now v3::instance::detail, POST waits instance::register, PUT waits instance::update,
+        DELETE waits instance::deregister),
+    naming!(V3, "/v3/admin/ns/instance/partial", PUT waits v3::instance::patch),
+    naming!(V3, "/v3/admin/ns/instance/list", GET now v3::instance::list),
+    naming!(V3, "/v3/admin/ns/instance/metadata/batch",
+        PUT waits metadata_batch::update, DELETE waits metadata_batch::remove),
+    naming!(V3, "/v3/admin/ns/service",
+        GET now v3::service::get, POST now settings::create, PUT now settings::update, DELETE now settings::delete),
+    naming!(V3, "/v3/admin/ns/cluster", PUT now settings::update_cluster),
+    naming!(V3, "/v3/admin/ns/service/list", GET waits v3::service::list),
+    naming!(V3, "/v3/admin/ns/service/subscribers", GET now v3::service::subscribers),
+    naming!(V3, "/v3/admin/ns/service/selector/types", GET now service::selector_types),
+    naming!(V3, "/v3/admin/ns/health/instance", PUT now health::set),
+    naming!(V3, "/v3/admin/ns/health/checkers", GET now health::checkers),
+    naming!(V3, "/v3/admin/ns/ops/metrics", GET waits metrics::metrics),
+    naming!(V3, "/v3/admin/ns/ops/switches", GET now switches::get, PUT now switches::set),
+    naming!(V3, "/v3/admin/ns/client", GET waits v3::client::detail),
+    naming!(V3, "/v3/admin/ns/client/list", GET waits client::list),
+    naming!(V3, "/v3/admin/ns/client/publish/list", GET waits v3::client::publications),
+    naming!(V3, "/v3/admin/ns/client/subscribe/list", GET waits v3::client::subscriptions),
+    naming!(V3, "/v3/admin/ns/client/service/publisher/list", GET now v3::client::publishers),
+    naming!(V3, "/v3/admin/ns/client/service/subscriber/list", GET now v3::client::subscribers),
+    naming!(V3, "/v3/admin/ns/client/distro", GET waits client::responsible),
+    open!(V3, "/v3/admin/core/state", GET now state::server_state),
+    open!(V3, "/v3/admin/core/state/liveness", GET now state::liveness),
+    open!(V3, "/v3/admin/core/state/readiness", GET now state::readiness),
+    open!(V3, "/v3/admin/core/cluster/node/self", GET now v2::cluster::this),
+    open!(V3, "/v3/admin/core/cluster/node/self/health", GET now v2::cluster::health),
+    open!(V3, "/v3/admin/core/cluster/node/list", GET now v2::cluster::list),
+    open!(V3, "/v3/admin/core/loader/current", GET now loader::current),
+    open!(V3, "/v3/admin/core/loader/cluster", GET now loader::cluster),
+    open!(V3, "/v3/admin/core/loader/reloadClient", POST now loader::reload_client),
+    open!(V3, "/v3/admin/core/loader/reloadCurrent", POST now loader::reload_current),
+    open!(V3, "/v3/admin/core/loader/smartReloadCluster", POST now loader::smart_reload),
+    open!(V3, "/v3/admin/core/namespace",
+        GET now namespace::get, POST now namespace::create, PUT now namespace::update, DELETE now namespace::remove),
+    open!(V3, "/v3/admin/core/namespace/list", GET now namespace::list),
+    open!(V3, "/v3/admin/core/namespace/check", GET now v3::namespace::count),
+    // === v3, consoles ===
+    naming!(V3, "/v3/console/ns/instance", PUT waits instance::update),
+    naming!(V3, "/v3/console/ns/instance/list", GET now v3::instance::page),
+    naming!(V3, "/v3/console/ns/service",
+        GET now v3::service::get, POST now settings::create, PUT now settings::update, DELETE now settings::delete),
+    naming!(V3, "/v3/console/ns/service/cluster", PUT now settings::update_cluster),
+    naming!(V3, "/v3/console/ns/service/list", GET waits v3::service::list),
+    naming!(V3, "/v3/console/ns/service/subscribers", GET now v3::service::subscribers),
+    naming!(V3, "/v3/console/ns/service/selector/types", GET now service::selector_types),
+    open!(V3, "/v3/console/core/cluster/nodes", GET now v3::console::nodes),
+    open!(V3, "/v3/console/core/namespace",
+        GET now namespace::get, POST now v3::namespace::create, PUT now namespace::update,
+        DELETE now namespace::remove),
+    open!(V3, "/v3/console/core/namespace/list", GET now namespace::list),
+    open!(V3, "/v3/console/core/namespace/exist", GET now v3::namespace::exists),
+    open!(V3, "/v3/console/health/liveness", GET now state::liveness),
+    open!(V3, "/v3/console/health/readiness", GET now state::readiness),
+    open!(V3, "/v3/console/server/state", GET now state::console_state),
+];
+
+/// Paths of our own, outside the context path.
+#[rustfmt::skip]
+static OWN_PATHS: &[Route] = &[
+    open!(V1, "/rollcall/state", GET now own::state),
+    naming!(V1, "/rollcall/rows", GET now own::rows),
+    open!(V1, "/rollcall/owner", GET now own::owner),
+    naming!(V1, "/rollcall/quarantine",
+        GET now quarantine::list, POST now quarantine::set, DELETE now quarantine::lift),
+];
+
+/// What consoles of 3.x call on a port of their own, where there is no context path. Here it is one port.
+const CONSOLE: &str = "/v3/console/";
+
+type Table = HashMap<&'static str, &'static Route, RandomState>;
+
+static TABLE: LazyLock<Table> = LazyLock::new(|| PATHS.iter().map(|route| (route.path, route)).collect());
+
+/// All paths below the context path.
+#[cfg(test)]
+pub(crate) fn paths() -> &'static [Route] {
+    PATHS
+}
+
+/// What a path below the context path means, and what stands behind it.
+pub fn below_context(path: &str) -> Option<(&'static Route, &str)> {
+    if let Some(route) = TABLE.get(path).filter(|route| route.rest.is_none()) {
+        return Some((route, ""));
+    }
+    let (head, rest) = path.split_at(path.rfind('/')? + 1);
+    let route = TABLE
+        .get(head)
+        .filter(|route| route.rest.is_some() && !rest.is_empty())?;
+    Some((route, rest))
+}
+
+/// What a path outside the context path means.
+pub fn outside(path: &str) -> Option<(&'static Route, &str)> {
+    if path.starts_with(CONSOLE) {
+        return below_context(path);
+    }
+    OWN_PATHS
+        .iter()
+        .find(|route| route.path == path)
+        .map(|route| (route, ""))
 }
 
 #[cfg(test)]
 mod tests {
-    use http_body_util::Full;
-    use rollcall_node::request::ConnectionInfo;
-    use rollcall_node::{Node, NodeConfig};
-    use serde_json::Value;
-
     use super::*;
-    use crate::clock::Clock;
 
-    const BODY_MAX: usize = 64;
-
-    /// A single node that is ready.
-    fn app() -> HttpApp {
-        let address = "127.0.0.1:8848";
-        let clock = Clock::start();
-        let config = NodeConfig::new(address, &[address], 1);
-        let exec = Executor::new(Arc::new(Node::new(config, 1, clock.now())), clock, None);
-        let mut actions = Actions::default();
-        exec.node().tick(exec.now(), &mut actions);
-        exec.run(actions);
-        let settings = HttpSettings {
-            context_path: "/nacos".into(),
-            body_limit: BODY_MAX,
-            metadata_limit: 1024,
-            main_port: 8848,
-        };
-        HttpApp::new(exec, settings)
-    }
-
-    /// Sends a request; the answer's status, its header `Connection`, and its body.
-    async fn send(
-        app: &HttpApp,
-        method: &str,
-        path: &str,
-        version: Version,
-        body: &'static [u8],
-    ) -> (u16, Option<HeaderValue>, String) {
-        let request = Request::builder()
-            .method(method)
-            .uri(path)
-            .version(version)
-            .body(Full::new(Bytes::from_static(body)))
-            .unwrap();
-        let response = app.answer(request).await;
-        let (status, connection) = (
-            response.status().as_u16(),
-            response.headers().get(CONNECTION).cloned(),
-        );
-        let body = response.into_body().collect().await.unwrap().to_bytes();
-        (status, connection, String::from_utf8(body.to_vec()).unwrap())
-    }
-
-    async fn get(app: &HttpApp, path: &str) -> (u16, String) {
-        let (status, _, body) = send(app, "GET", path, Version::HTTP_11, b"").await;
-        (status, body)
-    }
-
-    fn leave(app: &HttpApp) {
-        let exec = app.exec();
-        exec.node().start_leaving(exec.now(), &mut Actions::default());
-    }
-
-    #[tokio::test]
-    async fn a_body_above_the_limit_ends_its_connection() {
-        let app = app();
-        let path = "/nacos/v1/ns/instance";
-        for (version, length, status, connection) in [
-            (Version::HTTP_11, BODY_MAX + 1, 413, Some("close")),
-            (Version::HTTP_10, BODY_MAX + 1, 413, Some("close")),
-            (Version::HTTP_2, BODY_MAX + 1, 413, None),
-            (Version::HTTP_11, BODY_MAX, 400, None),
-        ] {
-            let body = &[b'x'; BODY_MAX + 1][..length];
-            let answer = send(&app, "POST", path, version, body).await;
-            let expected = connection.map(HeaderValue::from_static);
-            assert_eq!((answer.0, answer.1), (status, expected), "{version:?} {length}");
-        }
-    }
-
-    #[tokio::test]
-    async fn a_node_that_leaves_says_that_it_is_down_and_goes_on_to_answer_reads() {
-        let app = app();
-        leave(&app);
-        let write = "/nacos/v1/ns/instance?serviceName=s&ip=10.0.0.1&port=80";
-        for method in ["POST", "DELETE"] {
-            let (status, _, text) = send(&app, method, write, Version::HTTP_11, b"").await;
-            assert_eq!(
-                (status, text.as_str()),
-                (503, "server is DOWNnow, please try again later!"),
-                "{method}"
-            );
-        }
-        let metrics = get(&app, "/nacos/v1/ns/operator/metrics").await;
-        assert_eq!(metrics, (200, r#"{"status":"DOWN"}"#.to_owned()));
-        let (_, nodes) = get(&app, "/nacos/v1/core/cluster/nodes").await;
-        assert!(nodes.contains(r#""state":"DOWN""#), "{nodes}");
-        assert_eq!(get(&app, "/nacos/v1/ns/instance/list?serviceName=s").await.0, 200);
-    }
-
-    #[tokio::test]
-    async fn operators_see_who_is_there_and_how_busy_the_machine_is() {
-        let app = app();
-        let short = get(&app, "/nacos/v1/ns/operator/metrics").await;
-        assert_eq!(short, (200, r#"{"status":"UP"}"#.to_owned()));
-        let exec = app.exec();
-        let info = ConnectionInfo {
-            is_naming: true,
-            ..ConnectionInfo::default()
-        };
-        let opened = exec
-            .node()
-            .open_connection(info, exec.now(), &mut Actions::default());
-        assert!(opened.is_ok());
-        for (service, port) in [("a", 80), ("b", 80), ("b", 81)] {
-            let path = format!("/nacos/v1/ns/instance?serviceName={service}&ip=10.0.0.1&port={port}");
-            assert_eq!(send(&app, "POST", &path, Version::HTTP_11, b"").await.0, 200);
-        }
-        let (status, body) = get(&app, "/nacos/v1/ns/operator/metrics?onlyStatus=false").await;
-        assert_eq!(status, 200);
-        let metrics: Value = serde_json::from_str(&body).unwrap();
-        for (name, count) in [
-            ("serviceCount", 2),
-            ("instanceCount", 3),
-            ("subscribeCount", 0),
-            ("responsibleInstanceCount", 3),
-            ("clientCount", 3),
-            ("connectionBasedClientCount", 1),
-            ("ephemeralIpPortClientCount", 2),
-            ("persistentIpPortClientCount", 0),
-            ("responsibleClientCount", 3),
-        ] {
-            assert_eq!(metrics[name], count, "{name}: {body}");
-        }
-        for (name, most) in [("cpu", 1.0), ("load", f64::MAX), ("mem", 1.0)] {
-            let value = metrics[name].as_f64().unwrap();
-            assert!((0.0..=most).contains(&value), "{name}: {body}");
-        }
-    }
-
-    #[tokio::test]
-    async fn a_member_list_says_when_each_was_heard() {
-        let app = app();
-        let before = app.exec().now().wall;
-        let (_, body) = get(&app, "/nacos/v1/core/cluster/nodes").await;
-        let nodes: Value = serde_json::from_str(&body).unwrap();
-        let at = nodes["data"][0]["extendInfo"]["lastRefreshTime"]
-            .as_u64()
-            .unwrap();
-        assert!(at >= before.0, "{body}");
+    fn path(found: Option<(&'static Route, &str)>) -> Option<(&'static str, String)> {
+        found.map(|(route, rest)| (route.path, rest.to_owned()))
     }
 
     #[test]
-    fn each_resource_has_its_methods() {
-        assert!(Resource::Instance.has(&Method::DELETE) && Resource::InstanceList.has(&Method::HEAD));
-        assert!(!Resource::InstanceList.has(&Method::POST) && !Resource::Beat.has(&Method::GET));
-        assert!(!Resource::Beat.has(&Method::OPTIONS));
-    }
-
-    #[test]
-    fn paths_of_later_versions_are_unknown() {
+    fn each_path_has_its_methods() {
+        let methods = |path| below_context(path).map(|(route, _)| route.methods());
         assert_eq!(
-            Resource::below_context("/v1/ns/instance"),
-            Some(Resource::Instance)
+            methods("/v1/ns/instance").as_deref(),
+            Some("GET, HEAD, POST, PUT, DELETE, PATCH")
         );
-        for path in ["", "/v1/ns/nope", "/v2/ns/instance", "/rollcall/state"] {
-            assert_eq!(Resource::below_context(path), None, "{path}");
+        assert_eq!(methods("/v1/ns/instance/list").as_deref(), Some("GET, HEAD"));
+        assert_eq!(methods("/v1/ns/instance/beat").as_deref(), Some("PUT"));
+    }
+
+    #[test]
+    fn no_path_is_there_twice_and_each_is_of_its_generation() {
+        assert_eq!(TABLE.len(), PATHS.len());
+        for route in PATHS
+            .iter()
+            .filter(|route| route.path != "/v2/ns/catalog/instances")
+        {
+            assert_eq!(route.api, Api::of(route.path), "{}", route.path);
         }
+    }
+
+    #[test]
+    fn unknown_paths_mean_nothing() {
+        for unknown in [
+            "",
+            "/",
+            "/v1/ns/nope",
+            "/v2/ns/instance/",
+            "/v2/ns/instance/statuses/",
+            "/rollcall/state",
+        ] {
+            assert_eq!(path(below_context(unknown)), None, "{unknown}");
+        }
+        assert_eq!(path(outside("/v1/ns/instance")), None);
+    }
+
+    #[test]
+    fn a_parameter_may_stand_in_the_path() {
+        let found = path(below_context("/v2/ns/instance/statuses/g@@s"));
+        assert_eq!(found, Some(("/v2/ns/instance/statuses/", "g@@s".into())));
+    }
+
+    #[test]
+    fn consoles_need_no_context_path() {
+        let state = "/v3/console/server/state";
+        assert_eq!(path(outside(state)), path(below_context(state)));
+        assert!(path(outside("/rollcall/state")).is_some());
     }
 }

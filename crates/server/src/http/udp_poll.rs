@@ -8,8 +8,10 @@ use http::request::Parts;
 use rollcall_core::ServiceKey;
 use rollcall_node::action::Actions;
 use rollcall_node::request::UdpTarget;
+use smol_str::SmolStr;
 
 use crate::executor::Executor;
+use crate::http::api::Api;
 use crate::transport::Transport;
 use crate::udp::ip_text;
 
@@ -25,20 +27,28 @@ const GRANTED: [(&str, [u32; 3]); 6] = [
 /// The header that names the client where there is no `User-Agent`.
 const CLIENT_VERSION: &str = "Client-Version";
 
+/// The parameter by which a poll asks for pushes: v2 takes `ip` and `port` where v1 has `clientIP` and `udpPort`.
+pub fn port_name(api: Api) -> &'static str {
+    match api {
+        Api::V1 | Api::V3 => "udpPort",
+        Api::V2 => "port",
+    }
+}
+
 /// Subscribes the client of a list request to the pushes of a service, or lets its subscription live longer. `ip` and
 /// `port` are what the request names as its receiver; nothing happens when it may not be pushed to.
 pub fn polled(
     exec: &Executor,
-    parts: &Parts,
+    caller: &Caller,
     ip: Option<&str>,
-    port: i32,
+    port: i64,
     service: &ServiceKey,
     clusters: &str,
 ) {
     let Some(port) = u16::try_from(port).ok().filter(|port| *port > 0) else {
         return;
     };
-    let Some(udp) = exec.udp().filter(|_| is_granted(agent(parts))) else {
+    let Some(udp) = exec.udp().filter(|_| is_granted(&caller.agent)) else {
         return;
     };
     let subscribe = {
@@ -61,19 +71,35 @@ pub fn polled(
             Err(_) => exec.metrics().udp_lookups_refused.increment(),
         },
         None => {
-            if let Some(transport) = parts.extensions.get::<Arc<Transport>>() {
-                subscribe(transport.remote().ip());
+            if let Some(ip) = caller.ip {
+                subscribe(ip);
             }
         }
     }
 }
 
-fn agent(parts: &Parts) -> &str {
-    let header = |name| parts.headers.get(name).and_then(|value| value.to_str().ok());
-    header(USER_AGENT.as_str())
-        .filter(|agent| !agent.is_empty())
-        .or_else(|| header(CLIENT_VERSION))
-        .unwrap_or_default()
+/// Who sent a request.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Caller {
+    /// How it names itself.
+    agent: SmolStr,
+    /// Address of its socket.
+    ip: Option<IpAddr>,
+}
+
+impl Caller {
+    /// The sender of the request that begins so.
+    pub fn of(parts: &Parts) -> Self {
+        let header = |name| parts.headers.get(name).and_then(|value| value.to_str().ok());
+        let agent = header(USER_AGENT.as_str())
+            .filter(|agent| !agent.is_empty())
+            .or_else(|| header(CLIENT_VERSION));
+        let transport = parts.extensions.get::<Arc<Transport>>();
+        Caller {
+            agent: SmolStr::new(agent.unwrap_or_default()),
+            ip: transport.map(|transport| transport.remote().ip()),
+        }
+    }
 }
 
 fn is_granted(agent: &str) -> bool {
@@ -143,7 +169,9 @@ mod tests {
             for (name, value) in headers {
                 request = request.header(*name, *value);
             }
-            agent(&request.body(()).unwrap().into_parts().0).to_owned()
+            Caller::of(&request.body(()).unwrap().into_parts().0)
+                .agent
+                .to_string()
         };
         assert_eq!(agent_of(&[("client-version", "a")]), "a");
         assert_eq!(agent_of(&[("user-agent", ""), ("client-version", "a")]), "a");

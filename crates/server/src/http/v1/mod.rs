@@ -1,9 +1,10 @@
-//! Version 1 of the HTTP API, one file per resource.
+//! What only version 1 of the HTTP API has, one file per resource.
 
-pub mod beat;
+pub mod auth;
+pub mod catalog;
 pub mod cluster;
-pub mod console;
+pub mod health;
 pub mod instance;
-pub mod instance_list;
+pub mod namespace;
 pub mod operator;
 pub mod service;

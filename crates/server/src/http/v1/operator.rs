@@ -1,50 +1,62 @@
-//! `/v1/ns/operator/metrics`: the status that clients ask for, and counts for operators.
+//! `/v1/ns/operator`: what v1 has of its own.
 
+use serde::Serialize;
+
+use crate::error::HttpFailure;
+use crate::http::api::Lack;
+use crate::http::app::HttpApp;
 use crate::http::params::Params;
 use crate::http::reply::Reply;
-use crate::http::router::HttpApp;
-use crate::json;
 
-/// GET: `UP`, or `DOWN` while the node leaves; one that is not ready does not come this far. With `onlyStatus=false`
-/// counts as well.
-pub async fn metrics(app: &HttpApp, params: &Params) -> Reply {
-    let node = app.exec().node().clone();
-    let mut out = b"{\"status\":".to_vec();
-    json::string(&mut out, &node.state().to_string());
-    let is_short = params
-        .get("onlyStatus")
-        .is_none_or(|only| only.eq_ignore_ascii_case("true"));
-    if !is_short {
-        let metrics = node.metrics();
-        // Looks at every row, which would keep other requests of this thread waiting.
-        let census = tokio::task::spawn_blocking(move || node.census())
-            .await
-            .unwrap_or_default();
-        let metric = |name| metrics.get(name).unwrap_or_default();
-        for (name, count) in [
-            ("serviceCount", metric("rollcall_services")),
-            ("instanceCount", metric("rollcall_instances")),
-            ("subscribeCount", metric("rollcall_subscriptions")),
-            ("responsibleInstanceCount", census.own_instances as u64),
-            ("clientCount", (census.connections + census.beating) as u64),
-            ("connectionBasedClientCount", census.connections as u64),
-            ("ephemeralIpPortClientCount", census.beating as u64),
-            ("persistentIpPortClientCount", 0), // There are no persistent instances yet.
-            ("responsibleClientCount", census.own_clients as u64),
-        ] {
-            json::member(&mut out, name);
-            json::unsigned(&mut out, count);
-        }
-        let machine = app.machine().load();
-        for (name, value) in [
-            ("cpu", machine.cpu),
-            ("load", machine.load),
-            ("mem", machine.memory),
-        ] {
-            json::member(&mut out, name);
-            json::double(&mut out, value);
-        }
-    }
-    out.push(b'}');
-    Reply::json(out)
+/// How many pushes there were and how they ended.
+#[derive(Serialize)]
+struct PushState {
+    succeed: u64,
+    total: u64,
+    ratio: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    detail: Option<PushCost>,
+    reset: bool,
+}
+
+/// How long pushes take, in milliseconds; -1 stands for not measured.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct PushCost {
+    avg_push_cost: i64,
+    max_push_cost: i64,
+}
+
+/// GET push/state: pushes since this node started. They cannot be counted anew.
+///
+/// # Errors
+/// None.
+pub fn push_state(app: &HttpApp, params: &Params) -> Result<Reply, HttpFailure> {
+    let metrics = app.exec().node().metrics();
+    let metric = |name| metrics.get(name).unwrap_or_default();
+    let (total, succeed) = (metric("rollcall_pushes_sent"), metric("rollcall_pushes_acked"));
+    let cost = PushCost {
+        avg_push_cost: -1,
+        max_push_cost: -1,
+    };
+    Ok(Reply::bare(&PushState {
+        succeed,
+        total,
+        ratio: if total == 0 {
+            0.0
+        } else {
+            succeed as f64 / total as f64
+        },
+        detail: params.choice("detail", false)?.then_some(cost),
+        reset: false,
+    }))
+}
+
+/// GET distro/client: the member that takes care of an address that beats.
+///
+/// # Errors
+/// 400 when it is missing or refused.
+pub async fn responsible(app: &HttpApp, params: &Params) -> Result<Reply, HttpFailure> {
+    let params = params.clone().of(params.api(), Lack::Parameter);
+    crate::http::shared::client::responsible(app, &params).await
 }

@@ -1,4 +1,4 @@
-//! `/v1/ns/instance/beat`: the sign of life of 1.x clients.
+//! The sign of life of clients that register over HTTP: that of 1.x, and the light one of v3.
 
 use http::StatusCode;
 use rollcall_core::model::service_key::DEFAULT_CLUSTER;
@@ -7,11 +7,14 @@ use rollcall_node::error::NodeError;
 use rollcall_node::request::{HttpWrite, RowTarget, WriteDone};
 use smol_str::SmolStr;
 
-use crate::error::HttpFailure;
+use crate::error::{Code, HttpFailure, HttpForm};
 use crate::grpc::lenient::{Double, Int, Pairs, Text, object};
-use crate::http::params::{Checked, Params};
+use crate::http::api::Api;
+use crate::http::app::HttpApp;
+use crate::http::check::Checked;
+use crate::http::params::Params;
 use crate::http::reply::Reply;
-use crate::http::router::HttpApp;
+use crate::http::shared::instance;
 use crate::json;
 
 object! {
@@ -31,7 +34,11 @@ object! {
 }
 
 /// PUT: renews a row; a full beat of an unknown row registers it, a light one is told so by its code.
-pub async fn beat(app: &HttpApp, params: &Params, checked: Checked) -> Result<Reply, HttpFailure> {
+///
+/// # Errors
+/// 400 for what is missing or refused; what the node says.
+pub async fn beat(app: &HttpApp, params: &Params) -> Result<Reply, HttpFailure> {
+    let checked = app.check(params)?;
     let service = checked.require_service()?.clone();
     let (target, full) = match params.get("beat") {
         None => (light(params, &checked), None),
@@ -40,14 +47,38 @@ pub async fn beat(app: &HttpApp, params: &Params, checked: Checked) -> Result<Re
             (target, Some(instance))
         }
     };
-    Ok(answer(
-        app.write(HttpWrite::Beat {
+    let done = app
+        .write(HttpWrite::Beat {
             service,
             target,
             full,
         })
-        .await?,
-    ))
+        .await?;
+    Ok(answer(done, app.exec().node().has_light_beat()))
+}
+
+/// POST of a v3 client with `heartBeat=true`: renews a row. An unknown one is no failure, but the client is told by the
+/// code, and registers again.
+///
+/// # Errors
+/// 400 for what is missing or refused; what the node says.
+pub async fn light_beat(app: &HttpApp, params: &Params) -> Result<Reply, HttpFailure> {
+    let (service, target) = instance::row(app, params)?;
+    let full = None;
+    match app
+        .write(HttpWrite::Beat {
+            service,
+            target,
+            full,
+        })
+        .await?
+    {
+        WriteDone::BeatUnknown { .. } => {
+            let code = Code::NO_INSTANCE;
+            Err(HttpFailure::new(HttpForm::Message, StatusCode::OK, code.message).with(code))
+        }
+        WriteDone::BeatKnown { .. } | WriteDone::Ok => Ok(Reply::done(params.api())),
+    }
 }
 
 fn light(params: &Params, checked: &Checked) -> RowTarget {
@@ -64,12 +95,8 @@ fn full(
     checked: &Checked,
     json: &str,
 ) -> Result<(RowTarget, Instance), HttpFailure> {
-    let info: BeatInfo<'_> = serde_json::from_str(json).map_err(|error| {
-        HttpFailure::text(
-            StatusCode::BAD_REQUEST,
-            format!("the beat cannot be read: {error}"),
-        )
-    })?;
+    let info: BeatInfo<'_> = serde_json::from_str(json)
+        .map_err(|error| HttpFailure::invalid(format!("the beat cannot be read: {error}")))?;
     let mut target = light(params, checked);
     let (ip, cluster) = (info.ip.as_str().trim(), info.cluster.as_str().trim());
     limits::check_cluster(cluster)?;
@@ -83,7 +110,7 @@ fn full(
         target.cluster = Some(SmolStr::new(cluster));
     }
     if target.ip.is_empty() {
-        return Err(HttpFailure::missing("ip")); // A row without an address helps nobody.
+        return Err(HttpFailure::missing(params.lack(), "ip", "String")); // A row without an address helps nobody.
     }
     let metadata = info.metadata.into_metadata();
     limits::check_metadata(&metadata, app.metadata_limit())?;
@@ -105,17 +132,19 @@ fn full(
     Ok((target, instance))
 }
 
-fn answer(done: WriteDone) -> Reply {
+fn answer(done: WriteDone, has_light_beat: bool) -> Reply {
     let (interval, code) = match done {
         WriteDone::BeatKnown { interval } => (interval, "10200"),
         WriteDone::BeatUnknown { interval } => (interval, "20404"),
-        WriteDone::Ok => return Reply::OK, // Not an answer to a beat.
+        WriteDone::Ok => return Reply::done(Api::V1), // Not an answer to a beat.
     };
     let mut out = b"{\"clientBeatInterval\":".to_vec();
     json::unsigned(&mut out, interval.0);
     out.extend_from_slice(b",\"code\":");
     out.extend_from_slice(code.as_bytes());
-    out.extend_from_slice(b",\"lightBeatEnabled\":true}");
+    json::member(&mut out, "lightBeatEnabled");
+    json::boolean(&mut out, has_light_beat);
+    out.push(b'}');
     Reply::json(out)
 }
 
@@ -136,10 +165,11 @@ mod tests {
     fn the_code_says_whether_the_row_is_known() {
         let interval = Millis(5000);
         assert_eq!(
-            text(answer(WriteDone::BeatKnown { interval })),
+            text(answer(WriteDone::BeatKnown { interval }, true)),
             r#"{"clientBeatInterval":5000,"code":10200,"lightBeatEnabled":true}"#
         );
-        assert!(text(answer(WriteDone::BeatUnknown { interval })).contains("20404"));
+        let unknown = text(answer(WriteDone::BeatUnknown { interval }, false));
+        assert!(unknown.ends_with(r#""code":20404,"lightBeatEnabled":false}"#));
     }
 
     #[test]

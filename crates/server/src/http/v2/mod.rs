@@ -1,0 +1,6 @@
+//! What only version 2 of the HTTP API has, one file per resource.
+
+pub mod client;
+pub mod cluster;
+pub mod instance;
+pub mod service;
