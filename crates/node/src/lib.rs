@@ -36,4 +36,4 @@ pub use operator::{MemberStatus, PublisherStatus, RowStatus};
 pub use reads::ServiceAnswer;
 pub use request::{ConnectionId, ConnectionInfo, HttpWrite, RowTarget, ServiceNames, UdpTarget, WriteDone};
 pub use rollcall_distro::{Death, Fault, Faults, LinkError, LinkId, MemberState, ProbeResult, Report};
-pub use settings::{NamespaceStatus, ServiceDetail};
+pub use settings::NamespaceStatus;

@@ -3,7 +3,6 @@
 //! Each write is a versioned record that any member takes by itself and that spreads like a row, so operators can act
 //! without a quorum. The shell keeps the records on disk and gives them back at the next start.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use rollcall_core::registry::change::{RowOp, Versioned};
@@ -20,15 +19,6 @@ use crate::node::Node;
 
 /// The namespace that is always there.
 pub const DEFAULT_NAMESPACE: &str = "public";
-
-/// A service as operators see it.
-#[derive(Clone, Debug)]
-pub struct ServiceDetail {
-    /// What operators said of it, if anything.
-    pub settings: Option<Arc<ServiceSettings>>,
-    /// The clusters that hold an instance, sorted, with what operators said of them.
-    pub clusters: Vec<(SmolStr, Option<Arc<ClusterSettings>>)>,
-}
 
 /// A namespace as operators see it.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -104,8 +94,7 @@ impl Node {
         if self.is_service(service) {
             return Err(NodeError::ServiceExists(service.clone()));
         }
-        let record = Some(Record::Service(Arc::new(settings)));
-        self.set_record(&RecordKey::Service(service.clone()), record, now, actions)
+        self.set_service(service, Some(settings), now, actions)
     }
 
     /// Changes what is said of a service.
@@ -122,8 +111,7 @@ impl Node {
         if !self.is_service(service) {
             return Err(NodeError::NoService(service.clone()));
         }
-        let record = Some(Record::Service(Arc::new(settings)));
-        self.set_record(&RecordKey::Service(service.clone()), record, now, actions)
+        self.set_service(service, Some(settings), now, actions)
     }
 
     /// Removes a service that has no instance, and all that operators said of it.
@@ -143,34 +131,27 @@ impl Node {
             return Err(NodeError::ServiceNotEmpty(service.clone()));
         }
         for (key, _) in self.registry.all_records() {
-            let is_other = matches!(&key, RecordKey::Quarantine(..) | RecordKey::Service(_));
-            if key.service() == Some(service) && !is_other {
+            if matches!(&key, RecordKey::Cluster(of, _) if of == service) {
                 self.set_record(&key, None, now, actions)?;
             }
         }
-        self.set_record(&RecordKey::Service(service.clone()), None, now, actions)
+        self.set_service(service, None, now, actions)
+    }
+
+    fn set_service(
+        &self,
+        service: &ServiceKey,
+        settings: Option<ServiceSettings>,
+        now: Now,
+        actions: &mut Actions,
+    ) -> Result<(), NodeError> {
+        let record = settings.map(|settings| Record::Service(Arc::new(settings)));
+        self.set_record(&RecordKey::Service(service.clone()), record, now, actions)
     }
 
     /// True when a service is listed.
     pub fn is_service(&self, service: &ServiceKey) -> bool {
         self.registry.catalog().contains(service)
-    }
-
-    /// A service with its clusters; `None` when it is not listed.
-    pub fn service_detail(&self, service: &ServiceKey) -> Option<ServiceDetail> {
-        if !self.is_service(service) {
-            return None;
-        }
-        let rows = self.registry.publications(service);
-        let names: BTreeSet<SmolStr> = rows.iter().map(|(row, _)| row.cluster.clone()).collect();
-        let clusters = names.into_iter().map(|name| {
-            let settings = self.cluster_settings(service, &name);
-            (name, settings)
-        });
-        Some(ServiceDetail {
-            settings: self.registry.service_settings(service),
-            clusters: clusters.collect(),
-        })
     }
 
     /// What operators said of a cluster.

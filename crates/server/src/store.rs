@@ -56,7 +56,7 @@ pub enum StoreError {
     Thread(std::io::Error),
 }
 
-/// A row or record on its way to the disk; `None` in place of its bytes would be a loss, so there is no such state.
+/// Rows and records on their way to the disk, encoded, by key; a removal is a version like any other.
 type Batch = BTreeMap<Vec<u8>, Vec<u8>>;
 
 #[derive(Debug, Default)]

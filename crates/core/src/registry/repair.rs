@@ -237,7 +237,8 @@ fn versioned_op(
 }
 
 impl Registry {
-    /// The rows of a service as readers see them or would see them, were they not hidden, each with its publications, newest first; sorted by row.
+    /// The rows of a service as readers see them, or would see them were they not hidden, each with its publications,
+    /// newest first; sorted by row.
     pub fn publications(&self, service: &ServiceKey) -> Vec<(Arc<Instance>, Vec<Publication>)> {
         let Some(service) = self.service(service) else {
             return Vec::new();

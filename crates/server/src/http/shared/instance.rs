@@ -135,20 +135,12 @@ pub async fn update(app: &HttpApp, params: &Params) -> Result<Reply, HttpFailure
     let Described {
         service, instance, ..
     } = described;
-    let Instance {
-        weight,
-        enabled,
-        metadata,
-        ..
-    } = instance;
-    app.write(HttpWrite::Update {
-        service,
-        target,
-        weight,
-        enabled,
-        metadata,
-    })
-    .await?;
+    let value = Override {
+        weight: instance.weight,
+        enabled: instance.enabled,
+        metadata: instance.metadata,
+    };
+    write_override(app, service, target, value).await?;
     Ok(Reply::done(params.api()))
 }
 
@@ -204,17 +196,25 @@ pub async fn set_override(
     instance: &Instance,
     value: Override,
 ) -> Result<(), HttpFailure> {
-    let Override {
-        weight,
-        enabled,
-        metadata,
-    } = value;
     let target = RowTarget {
         ip: instance.ip.clone(),
         port: instance.port,
         cluster: Some(instance.cluster.clone()),
     };
-    let service = service.clone();
+    write_override(app, service.clone(), target, value).await
+}
+
+async fn write_override(
+    app: &HttpApp,
+    service: ServiceKey,
+    target: RowTarget,
+    value: Override,
+) -> Result<(), HttpFailure> {
+    let Override {
+        weight,
+        enabled,
+        metadata,
+    } = value;
     app.write(HttpWrite::Update {
         service,
         target,
