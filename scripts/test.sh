@@ -3,7 +3,8 @@
 #
 #   scripts/test.sh                everything
 #   scripts/test.sh --fast         the gate and the tests that start no process
-#   scripts/test.sh --only NAME    one layer: check, unit, build, cluster, golden, clients (repeatable)
+#   scripts/test.sh --clients      everything, and the official clients of Java, Go and Node
+#   scripts/test.sh --only NAME    one layer: check, unit, build, cluster, golden, clients, other-clients (repeatable)
 #
 # Installs what it needs besides Rust (python3-venv, Python packages) and fails where that fails: nothing is skipped.
 # ROLLCALL_BIN names the program under test; without it, the layers that need it build it first (profile `soak`).
@@ -11,13 +12,15 @@
 source "$(dirname "$0")/lib.sh"
 
 layers=(check unit build cluster golden clients)
-only=()
+extra=(other-clients)
+only=() more=()
 while [ $# -gt 0 ]; do
   case $1 in
     --fast) only=(check unit) ;;
+    --clients) more+=(other-clients) ;;
     --only)
-      [ $# -gt 1 ] || die "--only needs a name: ${layers[*]}"
-      [[ " ${layers[*]} " == *" $2 "* ]] || die "unknown layer $2, there are: ${layers[*]}"
+      [ $# -gt 1 ] || die "--only needs a name: ${layers[*]} ${extra[*]}"
+      [[ " ${layers[*]} ${extra[*]} " == *" $2 "* ]] || die "unknown layer $2, there are: ${layers[*]} ${extra[*]}"
       only+=("$2")
       shift
       ;;
@@ -30,6 +33,7 @@ while [ $# -gt 0 ]; do
   shift
 done
 [ ${#only[@]} -gt 0 ] || only=("${layers[@]}")
+only+=("${more[@]}")
 
 logs=$cache/logs
 mkdir -p "$logs"
@@ -92,6 +96,11 @@ run_golden() { with_binary run_tests 'cluster-tests/golden' --nocapture; }
 run_clients() {
   scripts/clients.sh >/dev/null
   with_binary run_tests 'cluster-tests/clients' --nocapture --test-threads 3
+}
+
+run_other-clients() {
+  scripts/clients.sh --all >/dev/null
+  with_binary run_tests 'cluster-tests/clients' --ignored --nocapture --test-threads 2
 }
 
 # passed and failed tests in a log, by the closing lines of cargo's and tidy's runners
