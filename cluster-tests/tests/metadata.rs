@@ -1,6 +1,6 @@
 //! Metadata: what survives unchanged, what an operator lays over it, and what is refused.
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use cluster_tests::cluster::SOON;
 use cluster_tests::http::{INSTANCE, joined};
 use cluster_tests::{Instance, List, Service, SharedCluster};
@@ -239,4 +239,63 @@ async fn an_update_shows_in_detail_and_can_disable() -> Result<()> {
     http.detail(&service, &unknown)
         .await?
         .refused(404, "no matched ip found!")
+}
+
+#[tokio::test]
+async fn of_changes_at_one_moment_through_different_nodes_none_is_lost() -> Result<()> {
+    let cluster = CLUSTER.get().await;
+    let service = Service::unique("patched");
+    let instance = Instance::at("10.6.0.34", 80).patient();
+    cluster.node(0).http().register(&service, &instance).await?.ok()?;
+    cluster.eventually_listed(&service, &[instance.address()]).await;
+    let batch = |pair: String| {
+        let mut params = service.to_params();
+        params.push(("metadata".into(), pair));
+        params
+    };
+
+    for round in 1..=30 {
+        let mut weight = joined(&service, instance.row_params());
+        weight.push(("weight".into(), round.to_string()));
+        let (a, b) = (
+            batch(format!(r#"{{"a":"{round}"}}"#)),
+            batch(format!(r#"{{"b":"{round}"}}"#)),
+        );
+        let path = format!("{INSTANCE}/metadata/batch");
+        let [first, second, third] = [0, 1, 2].map(|n| cluster.node(n).http());
+        let (first, second, third) = tokio::join!(
+            first.query(Method::PATCH, INSTANCE, &weight),
+            second.query(Method::PUT, &path, &a),
+            third.query(Method::PUT, &path, &b),
+        );
+        first?.ok()?;
+        for reply in [second?, third?] {
+            let updated = reply.with_status(200)?.json()?;
+            ensure!(
+                updated["updated"].as_array().is_some_and(|rows| rows.len() == 1),
+                "{updated}"
+            );
+        }
+
+        cluster
+            .eventually_list(&service, SOON, |list| {
+                let now = list.hosts.first().context("nothing is listed")?;
+                let value = round.to_string();
+                let metadata = [now.metadata.get("a"), now.metadata.get("b")];
+                ensure!(now.weight == f64::from(round), "round {round}: {now:?}");
+                ensure!(metadata == [Some(&value), Some(&value)], "round {round}: {now:?}");
+                Ok(())
+            })
+            .await;
+    }
+
+    let long = batch(format!(r#"{{"c":"{}"}}"#, "x".repeat(1020)));
+    let http = cluster.node(1).http();
+    let reply = http
+        .query(Method::PUT, &format!("{INSTANCE}/metadata/batch"), &long)
+        .await?;
+    reply.refused(
+        400,
+        "Param 'Metadata' is illegal, the param length should not exceed 1024.",
+    )
 }

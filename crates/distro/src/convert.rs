@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use rollcall_core::registry::change::{ClientId, Override, RowOp, VersionedValue};
+use rollcall_core::registry::change::{ClientId, Override, OverrideEdit, RowOp, VersionedValue};
 use rollcall_core::registry::records::{
     ClusterSettings, HiddenRows, NamespaceSettings, Quarantine, Record, RecordKey, ServiceSettings,
 };
@@ -10,7 +10,8 @@ use rollcall_core::{Instance, MemberId, Metadata, Millis, RowKey, ServiceKey, St
 use smol_str::SmolStr;
 
 use crate::message::{
-    Op, WireInstance, WireOverride, WireRecord, WireRecordKey, WireRow, WireService, WireValue,
+    Op, WireInstance, WireOverride, WireOverrideEdit, WireRecord, WireRecordKey, WireRow, WireService,
+    WireValue,
 };
 
 impl From<&ServiceKey> for WireService {
@@ -108,6 +109,48 @@ impl From<WireOverride> for Override {
             weight: wire.weight,
             enabled: wire.enabled,
             metadata: metadata(wire.metadata),
+        }
+    }
+}
+
+impl From<&OverrideEdit> for WireOverrideEdit {
+    fn from(edit: &OverrideEdit) -> Self {
+        match edit {
+            OverrideEdit::Replace(over) => WireOverrideEdit::Replace(over.into()),
+            OverrideEdit::Patch {
+                weight,
+                enabled,
+                metadata,
+            } => WireOverrideEdit::Patch {
+                weight: *weight,
+                enabled: *enabled,
+                metadata: metadata.as_ref().map(pairs),
+            },
+            OverrideEdit::Lay(metadata) => WireOverrideEdit::Lay(pairs(metadata)),
+            OverrideEdit::TakeAway(keys) => {
+                WireOverrideEdit::TakeAway(keys.iter().map(|key| key.to_string()).collect())
+            }
+        }
+    }
+}
+
+impl From<WireOverrideEdit> for OverrideEdit {
+    fn from(wire: WireOverrideEdit) -> Self {
+        match wire {
+            WireOverrideEdit::Replace(over) => OverrideEdit::Replace(over.into()),
+            WireOverrideEdit::Patch {
+                weight,
+                enabled,
+                metadata: pairs,
+            } => OverrideEdit::Patch {
+                weight,
+                enabled,
+                metadata: pairs.map(metadata),
+            },
+            WireOverrideEdit::Lay(pairs) => OverrideEdit::Lay(metadata(pairs)),
+            WireOverrideEdit::TakeAway(keys) => {
+                OverrideEdit::TakeAway(keys.into_iter().map(SmolStr::from).collect())
+            }
         }
     }
 }

@@ -504,6 +504,26 @@ pub struct Forward {
     pub write: WireWrite,
 }
 
+/// A change of an override in a forward.
+#[derive(Clone, Debug, PartialEq, Encode, Decode)]
+pub enum WireOverrideEdit {
+    /// See `OverrideEdit::Replace`.
+    Replace(WireOverride),
+    /// See `OverrideEdit::Patch`.
+    Patch {
+        /// Weight.
+        weight: Option<f64>,
+        /// Enabled.
+        enabled: Option<bool>,
+        /// Pairs laid over the registered metadata.
+        metadata: Option<Vec<(String, String)>>,
+    },
+    /// See `OverrideEdit::Lay`.
+    Lay(Vec<(String, String)>),
+    /// See `OverrideEdit::TakeAway`.
+    TakeAway(Vec<String>),
+}
+
 /// A write in a forward.
 #[derive(Clone, Debug, PartialEq, Encode, Decode)]
 pub enum WireWrite {
@@ -535,8 +555,8 @@ pub enum WireWrite {
         port: u16,
         /// Cluster, if named.
         cluster: Option<String>,
-        /// The override.
-        value: WireOverride,
+        /// The change.
+        edit: WireOverrideEdit,
     },
     /// See `HttpWrite::Beat`.
     Beat {
@@ -588,6 +608,8 @@ pub enum WireError {
     OverLimit,
     /// The row has a version of this hybrid time, newer than the write: who still waits sends it anew.
     Outdated(u64),
+    /// The metadata that would be laid over a row has more than this many UTF-16 units.
+    MetadataTooLong(usize),
 }
 
 #[cfg(test)]

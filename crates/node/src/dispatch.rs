@@ -3,10 +3,11 @@
 //! A write fails only when this node is not ready: when the owner cannot be reached, the next in rank takes it, at last
 //! this node. It is a versioned row, so nothing has to be undone later (`design.md` §2).
 
+use rollcall_core::model::service_key::DEFAULT_CLUSTER;
 use rollcall_core::registry::beats::Heard;
-use rollcall_core::registry::change::Override;
+use rollcall_core::registry::change::OverrideEdit;
 use rollcall_core::registry::versioned::Unwritten;
-use rollcall_core::{Instance, MemberId, Millis, Now, ServiceKey};
+use rollcall_core::{Instance, MemberId, Millis, Now, ServiceKey, Violation, limits};
 use rollcall_distro::message::{Forward, ForwardReply, WireDone, WireError, WireWrite};
 use rollcall_distro::{Effects, Fault};
 
@@ -254,18 +255,17 @@ impl Node {
             HttpWrite::Update {
                 service,
                 target,
-                weight,
-                enabled,
-                metadata,
+                edit,
             } => {
-                let value = Override {
-                    weight,
-                    enabled,
-                    metadata,
-                };
-                registry
-                    .set_override(&service, target.address(), value, taken, now, log, changes)
-                    .map_err(|why| unwritten(why, &service))?;
+                let (row, limit) = (target.address(), self.config.metadata_limit);
+                let is_partial = !matches!(edit, OverrideEdit::Replace(_));
+                let done = registry.edit_override(&service, row, edit, limit, taken, now, log, changes);
+                if is_partial && matches!(done, Err(Unwritten::NoService | Unwritten::NoRow)) {
+                    // What is missing is told as a read of the row would (`http-v1.md` §3.4).
+                    let cluster = row.cluster.unwrap_or(DEFAULT_CLUSTER);
+                    self.instance(&service, row.ip, row.port, cluster, now)?;
+                }
+                done.map_err(|why| unwritten(why, &service))?;
                 Ok(WriteDone::Ok)
             }
             HttpWrite::Beat {
@@ -364,6 +364,7 @@ fn unwritten(why: Unwritten, service: &ServiceKey) -> NodeError {
         Unwritten::NoService => NodeError::service_not_found(service),
         Unwritten::NoRow => NodeError::InstanceNotFound,
         Unwritten::Outdated { newest } => NodeError::Outdated { newest },
+        Unwritten::Refused(violation) => NodeError::Param(violation),
     }
 }
 
@@ -398,23 +399,14 @@ fn to_wire(write: &HttpWrite) -> WireWrite {
         HttpWrite::Update {
             service,
             target,
-            weight,
-            enabled,
-            metadata,
-        } => {
-            let value = Override {
-                weight: *weight,
-                enabled: *enabled,
-                metadata: metadata.clone(),
-            };
-            WireWrite::Update {
-                service: service.into(),
-                ip: target.ip.to_string(),
-                port: target.port,
-                cluster: cluster(target),
-                value: (&value).into(),
-            }
-        }
+            edit,
+        } => WireWrite::Update {
+            service: service.into(),
+            ip: target.ip.to_string(),
+            port: target.port,
+            cluster: cluster(target),
+            edit: edit.into(),
+        },
         HttpWrite::Beat {
             service,
             target,
@@ -454,22 +446,12 @@ fn from_wire(write: WireWrite) -> HttpWrite {
             ip,
             port,
             cluster,
-            value,
-        } => {
-            let Override {
-                weight,
-                enabled,
-                metadata,
-            } = value.into();
-            let target = target(ip, port, cluster);
-            HttpWrite::Update {
-                service: (&service).into(),
-                target,
-                weight,
-                enabled,
-                metadata,
-            }
-        }
+            edit,
+        } => HttpWrite::Update {
+            service: (&service).into(),
+            target: target(ip, port, cluster),
+            edit: edit.into(),
+        },
         WireWrite::Beat {
             service,
             ip,
@@ -505,6 +487,7 @@ fn to_wire_error(error: &NodeError) -> WireError {
         NodeError::InstanceNotFound => WireError::InstanceNotFound,
         NodeError::OverLimit(_) => WireError::OverLimit,
         NodeError::Outdated { newest } => WireError::Outdated(*newest),
+        NodeError::Param(Violation::TooLong { max, .. }) => WireError::MetadataTooLong(*max),
         _ => WireError::NotReady,
     }
 }
@@ -517,5 +500,6 @@ fn from_wire_error(error: WireError) -> NodeError {
         WireError::OverLimit => NodeError::OverLimit("the owner"),
         WireError::NotReady => NodeError::NotReady,
         WireError::Outdated(newest) => NodeError::Outdated { newest },
+        WireError::MetadataTooLong(max) => NodeError::Param(limits::metadata_too_long(max)),
     }
 }

@@ -6,15 +6,14 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use rollcall_core::registry::change::{ClientId, Override};
+use rollcall_core::registry::change::ClientId;
 use rollcall_core::registry::row::{Publication, Publisher};
-use rollcall_core::{Instance, MemberId, Millis, Now, RowAddress, ServiceKey};
+use rollcall_core::{Instance, MemberId, Millis, Now, ServiceKey};
 use smol_str::{SmolStr, format_smolstr};
 
 use crate::connection::Connection;
-use crate::error::NodeError;
 use crate::node::Node;
-use crate::request::{ConnectionInfo, RowTarget};
+use crate::request::ConnectionInfo;
 
 /// A client as operators see it.
 #[derive(Clone, Debug)]
@@ -75,9 +74,6 @@ pub struct ConnectionStatus {
     /// Time since its client was last heard.
     pub idle: Millis,
 }
-
-/// A row as readers see it, and the override beside it.
-pub type RowWithOverride = (Arc<Instance>, Option<Arc<Override>>);
 
 /// A client by its id.
 enum Found {
@@ -208,25 +204,6 @@ impl Node {
                 idle: c.idle(now.mono),
             })
             .collect()
-    }
-
-    /// The row that an operator means, and the override beside it.
-    ///
-    /// # Errors
-    /// [`NodeError::NotReady`], [`NodeError::ClusterEmpty`], [`NodeError::InstanceNotFound`].
-    pub fn row_with_override(
-        &self,
-        service: &ServiceKey,
-        target: &RowTarget,
-        now: Now,
-    ) -> Result<RowWithOverride, NodeError> {
-        let RowAddress { ip, port, cluster } = target.address();
-        let found = self.registry.target(service, target.address());
-        let named = found.as_ref().map(|row| row.cluster.as_str()).or(cluster);
-        let named = named.unwrap_or(rollcall_core::model::service_key::DEFAULT_CLUSTER);
-        let instance = self.instance(service, ip, port, named, now)?;
-        let over = self.registry.override_of(service, &instance.row_key());
-        Ok((instance, over))
     }
 
     fn find_client(&self, id: &str) -> Option<Found> {

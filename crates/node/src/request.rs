@@ -1,6 +1,7 @@
 //! What clients ask of a node, already decoded: the shell turns JSON and parameters into these.
 
-use rollcall_core::{Instance, Metadata, Millis, RowAddress, ServiceKey};
+use rollcall_core::registry::change::OverrideEdit;
+use rollcall_core::{Instance, Millis, RowAddress, ServiceKey};
 use smol_str::SmolStr;
 
 /// Identity of a connection within this node; given out by [`crate::Node::open_connection`], never used again.
@@ -84,18 +85,14 @@ pub enum HttpWrite {
         /// The row meant.
         target: RowTarget,
     },
-    /// Sets the operator's override of one row; replaces a former override as a whole.
+    /// Changes the operator's override of one row.
     Update {
         /// The service.
         service: ServiceKey,
         /// The row meant.
         target: RowTarget,
-        /// Weight from now on.
-        weight: f64,
-        /// Whether clients see the row.
-        enabled: bool,
-        /// Pairs laid over the registered metadata.
-        metadata: Metadata,
+        /// The change.
+        edit: OverrideEdit,
     },
     /// A sign of life.
     Beat {

@@ -130,10 +130,9 @@ impl Node {
         if !self.registry.publications(service).is_empty() {
             return Err(NodeError::ServiceNotEmpty(service.clone()));
         }
-        for (key, _) in self.registry.all_records() {
-            if matches!(&key, RecordKey::Cluster(of, _) if of == service) {
-                self.set_record(&key, None, now, actions)?;
-            }
+        for cluster in self.registry.set_clusters(service) {
+            let key = RecordKey::Cluster(service.clone(), cluster);
+            self.set_record(&key, None, now, actions)?;
         }
         self.set_service(service, None, now, actions)
     }

@@ -185,12 +185,17 @@ pub fn check_metadata(metadata: &Metadata, max: usize) -> Result<(), Violation> 
     let text_len = |t: &str| if t.trim().is_empty() { 0 } else { units(t) };
     let total: usize = metadata.iter().map(|(k, v)| text_len(k) + text_len(v)).sum();
     if total > max {
-        Err(Violation::TooLong {
-            param: "Metadata",
-            max,
-        })
+        Err(metadata_too_long(max))
     } else {
         Ok(())
+    }
+}
+
+/// What [`check_metadata`] says of metadata with more than `max` units.
+pub fn metadata_too_long(max: usize) -> Violation {
+    Violation::TooLong {
+        param: "Metadata",
+        max,
     }
 }
 

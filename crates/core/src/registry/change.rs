@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use smol_str::SmolStr;
+
 use crate::clock::Stamp;
 use crate::member_id::MemberId;
 use crate::model::instance::{Instance, RowKey};
@@ -54,6 +56,64 @@ pub struct Override {
     pub enabled: bool,
     /// Pairs laid over the published metadata.
     pub metadata: Metadata,
+}
+
+/// A change of what an operator has set beside a row. It is applied by whoever owns the row, so that of two changes at
+/// one moment each keeps what only the other names.
+#[derive(Clone, PartialEq, Debug)]
+pub enum OverrideEdit {
+    /// Sets all of it.
+    Replace(Override),
+    /// Sets what is named. Where nothing was set, the rest is weight 1 and enabled, whatever the row says
+    /// (`http-v1.md` §3.4).
+    Patch {
+        /// Weight that clients see.
+        weight: Option<f64>,
+        /// Whether clients see the row.
+        enabled: Option<bool>,
+        /// All pairs laid over the published metadata.
+        metadata: Option<Metadata>,
+    },
+    /// Lays further pairs over the metadata; weight and whether clients see the row stay as they are shown.
+    Lay(Metadata),
+    /// Takes away pairs with these keys that were laid over the metadata; the rest stays as it is shown. What the row
+    /// was registered with stays.
+    TakeAway(Vec<SmolStr>),
+}
+
+impl OverrideEdit {
+    /// The override that this makes of a `former` one beside a row that is shown as `shown`; `None` when nothing changes.
+    pub fn applied(self, former: Option<&Override>, shown: &Instance) -> Option<Override> {
+        let as_shown = |edit: &dyn Fn(&Metadata) -> Metadata| {
+            let former = former.map(|over| &over.metadata);
+            let metadata = edit(former.unwrap_or(&Metadata::default()));
+            let changes = former.map_or(!metadata.is_empty(), |former| *former != metadata);
+            changes.then_some(Override {
+                weight: shown.weight,
+                enabled: shown.enabled,
+                metadata,
+            })
+        };
+        match self {
+            OverrideEdit::Replace(over) => Some(over),
+            OverrideEdit::Patch {
+                weight,
+                enabled,
+                metadata,
+            } => Some(Override {
+                weight: weight.or(former.map(|over| over.weight)).unwrap_or(1.0),
+                enabled: enabled.or(former.map(|over| over.enabled)).unwrap_or(true),
+                metadata: metadata
+                    .or_else(|| former.map(|over| over.metadata.clone()))
+                    .unwrap_or_default(),
+            }),
+            OverrideEdit::Lay(pairs) => as_shown(&|former| former.overlaid(&pairs)),
+            OverrideEdit::TakeAway(keys) => as_shown(&|former| {
+                let kept = former.iter().filter(|(key, _)| !keys.contains(key));
+                Metadata::from_pairs(kept.cloned())
+            }),
+        }
+    }
 }
 
 /// Content of a versioned row: the greater stamp wins, on whatever member it arrives.
@@ -172,3 +232,74 @@ pub trait Journal: Sync {
 
 /// The services whose visible list changed in one call; may name one twice.
 pub type Changes = Vec<ServiceKey>;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn metadata(pairs: &[(&str, &str)]) -> Metadata {
+        Metadata::from_pairs(pairs.iter().map(|(k, v)| (SmolStr::new(k), SmolStr::new(v))))
+    }
+
+    fn over(weight: f64, pairs: &[(&str, &str)]) -> Override {
+        Override {
+            weight,
+            enabled: false,
+            metadata: metadata(pairs),
+        }
+    }
+
+    fn shown() -> Instance {
+        Instance {
+            ip: "10.0.0.1".into(),
+            port: 1,
+            cluster: "DEFAULT".into(),
+            weight: 7.0,
+            enabled: false,
+            healthy: true,
+            metadata: metadata(&[("registered", "1")]),
+            instance_id: None,
+        }
+    }
+
+    #[test]
+    fn a_patch_changes_what_it_names_and_begins_from_weight_one_and_enabled() {
+        let patch = |weight, metadata| OverrideEdit::Patch {
+            weight,
+            enabled: None,
+            metadata,
+        };
+        let made = patch(Some(2.0), None).applied(None, &shown());
+        let wanted = Override {
+            weight: 2.0,
+            enabled: true,
+            metadata: Metadata::default(),
+        };
+        assert_eq!(made, Some(wanted));
+
+        let former = over(3.0, &[("a", "1")]);
+        let made = patch(None, Some(metadata(&[("b", "2")]))).applied(Some(&former), &shown());
+        assert_eq!(made, Some(over(3.0, &[("b", "2")])));
+        assert_eq!(patch(None, None).applied(Some(&former), &shown()), Some(former));
+    }
+
+    #[test]
+    fn pairs_are_laid_over_and_taken_away_and_the_rest_stays_as_it_is_shown() {
+        let lay = OverrideEdit::Lay(metadata(&[("a", "2"), ("b", "3")]));
+        assert_eq!(
+            lay.clone().applied(None, &shown()),
+            Some(over(7.0, &[("a", "2"), ("b", "3")]))
+        );
+        let former = over(7.0, &[("a", "1"), ("c", "4")]);
+        let laid = over(7.0, &[("a", "2"), ("c", "4"), ("b", "3")]);
+        assert_eq!(lay.clone().applied(Some(&former), &shown()), Some(laid.clone()));
+        assert_eq!(lay.applied(Some(&laid), &shown()), None, "nothing changes");
+
+        let take = OverrideEdit::TakeAway(vec!["a".into(), "registered".into()]);
+        assert_eq!(
+            take.clone().applied(Some(&former), &shown()),
+            Some(over(7.0, &[("c", "4")]))
+        );
+        assert_eq!(take.applied(None, &shown()), None, "nothing was laid over");
+    }
+}

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use smol_str::SmolStr;
 
 use crate::clock::Stamp;
-use crate::model::instance::{Instance, RowKey};
+use crate::model::instance::Instance;
 use crate::model::service_key::ServiceKey;
 use crate::registry::Registry;
-use crate::registry::change::{ClientId, Override};
+use crate::registry::change::ClientId;
 use crate::registry::digest::N_BUCKETS;
 use crate::registry::row::{Publication, Publisher};
 use crate::registry::service::Service;
@@ -75,13 +75,6 @@ impl Registry {
         rows.into_iter()
             .flat_map(|(_, publications)| publications)
             .collect()
-    }
-
-    /// The override beside a row.
-    pub fn override_of(&self, service: &ServiceKey, row: &RowKey) -> Option<Arc<Override>> {
-        let service = self.service(service)?;
-        let rows = service.rows.lock();
-        rows.overrides.get(row).map(|found| found.value.clone())
     }
 
     fn all_services(&self) -> impl Iterator<Item = Arc<Service>> {

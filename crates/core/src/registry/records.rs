@@ -4,6 +4,7 @@
 //! remembered. So operators can act at any member, without a quorum (`design.md` §4).
 
 use std::collections::BTreeMap;
+use std::ops::Bound::{Included, Unbounded};
 use std::sync::Arc;
 
 use parking_lot::RwLock;
@@ -112,10 +113,42 @@ struct Stored {
     at: Millis,
 }
 
-/// The table of records.
-#[derive(Debug, Default)]
-pub(crate) struct Records {
-    table: RwLock<BTreeMap<RecordKey, Stored>>,
+/// The table of records, by bucket: all that is said of a service is in the service's bucket.
+#[derive(Debug)]
+pub(crate) struct Records(Vec<RwLock<Bucket>>);
+
+type Bucket = BTreeMap<RecordKey, Stored>;
+
+impl Default for Records {
+    fn default() -> Self {
+        Records((0..N_BUCKETS).map(|_| RwLock::default()).collect())
+    }
+}
+
+impl Records {
+    fn bucket(&self, bucket: usize) -> &RwLock<Bucket> {
+        &self.0[bucket % N_BUCKETS]
+    }
+
+    fn of(&self, key: &RecordKey) -> &RwLock<Bucket> {
+        self.bucket(key.bucket())
+    }
+
+    /// What `read` makes of each record that is there, of those with a key from `from` on, sorted by key.
+    fn live<T>(&self, from: Option<&RecordKey>, read: impl Fn(&RecordKey, &Record) -> Option<T>) -> Vec<T> {
+        let mut found: Vec<(RecordKey, T)> = Vec::new();
+        for bucket in &self.0 {
+            let bucket = bucket.read();
+            let records = bucket.range((from.map_or(Unbounded, Included), Unbounded));
+            let live = records.filter_map(|(key, stored)| {
+                let read = read(key, stored.record.as_ref()?)?;
+                Some((key.clone(), read))
+            });
+            found.extend(live);
+        }
+        found.sort_by(|a, b| a.0.cmp(&b.0));
+        found.into_iter().map(|(_, read)| read).collect()
+    }
 }
 
 impl RecordKey {
@@ -223,7 +256,7 @@ impl Registry {
         changes: &mut Changes,
     ) -> bool {
         let (id, bucket) = (record_id(key.stable_hash()), key.bucket());
-        let mut table = self.records.table.write();
+        let mut table = self.records.bucket(bucket).write();
         let former = table.get(key);
         if former.is_some_and(|f| f.stamp >= stamp) {
             return false;
@@ -286,7 +319,7 @@ impl Registry {
 
     /// The content of a record; `None` when there is none.
     pub fn record(&self, key: &RecordKey) -> Option<Record> {
-        self.records.table.read().get(key)?.record.clone()
+        self.records.of(key).read().get(key)?.record.clone()
     }
 
     /// What operators say of a service, if anything.
@@ -299,21 +332,30 @@ impl Registry {
 
     /// The records that are there, sorted by key.
     pub fn all_records(&self) -> Vec<(RecordKey, Record)> {
-        let table = self.records.table.read();
-        let live = |(key, stored): (&RecordKey, &Stored)| Some((key.clone(), stored.record.clone()?));
-        table.iter().filter_map(live).collect()
+        let copy = |key: &RecordKey, record: &Record| Some((key.clone(), record.clone()));
+        self.records.live(None, copy)
     }
 
     /// The switches that are set, sorted by name.
     pub fn switches(&self) -> Vec<(SmolStr, SmolStr)> {
-        let table = self.records.table.read();
-        let from = RecordKey::Switch(SmolStr::default());
-        let set = |(key, stored): (&RecordKey, &Stored)| match (key, &stored.record) {
-            (RecordKey::Switch(name), Some(Record::Switch(value))) => Some((name.clone(), value.clone())),
-            _ => None,
-        };
         // Switches are the last kind of key.
-        table.range(from..).filter_map(set).collect()
+        let from = RecordKey::Switch(SmolStr::default());
+        self.records.live(Some(&from), |key, record| match (key, record) {
+            (RecordKey::Switch(name), Record::Switch(value)) => Some((name.clone(), value.clone())),
+            _ => None,
+        })
+    }
+
+    /// The clusters of a service that have settings, sorted.
+    pub fn set_clusters(&self, service: &ServiceKey) -> Vec<SmolStr> {
+        let from = RecordKey::Cluster(service.clone(), SmolStr::default());
+        let table = self.records.of(&from).read();
+        let of_service = table.range(&from..).map_while(|(key, stored)| match key {
+            RecordKey::Cluster(of, cluster) if of == service => Some((cluster, stored)),
+            _ => None,
+        });
+        let set = of_service.filter(|(_, stored)| stored.record.is_some());
+        set.map(|(cluster, _)| cluster.clone()).collect()
     }
 
     /// The rows of a service that are hidden, with why.
@@ -324,7 +366,7 @@ impl Registry {
             cluster: None,
         };
         let from = RecordKey::Quarantine(service.clone(), first);
-        let table = self.records.table.read();
+        let table = self.records.of(&from).read();
         let mut found = Vec::new();
         for (key, stored) in table.range(from..) {
             match (key, &stored.record) {
@@ -340,11 +382,11 @@ impl Registry {
 
     /// The records of a bucket as operations; with `graves`, also what is known to be removed.
     pub(crate) fn record_ops(&self, bucket: usize, graves: bool) -> Vec<(u64, Stamp, RowOp)> {
-        let table = self.records.table.read();
-        let of_bucket = table
+        let table = self.records.bucket(bucket).read();
+        let meant = table
             .iter()
-            .filter(|(key, stored)| (graves || stored.record.is_some()) && key.bucket() == bucket);
-        of_bucket
+            .filter(|(_, stored)| graves || stored.record.is_some());
+        meant
             .map(|(key, stored)| {
                 let op = RowOp::Record {
                     key: key.clone(),
@@ -358,7 +400,7 @@ impl Registry {
 
     /// The current state of a record as an operation: its content, or its removal if that is remembered.
     pub fn record_op(&self, key: &RecordKey) -> Option<RowOp> {
-        let table = self.records.table.read();
+        let table = self.records.of(key).read();
         let stored = table.get(key)?;
         Some(RowOp::Record {
             key: key.clone(),
@@ -377,8 +419,6 @@ impl Registry {
         journal: &dyn Journal,
         changes: &mut Changes,
     ) {
-        let mut table = self.records.table.write();
-        table.retain(|_, stored| stored.record.is_some() || now.mono.since(stored.at) <= life);
         let wall = self.clock.wall(now.wall);
         let is_over = |key: &RecordKey, stored: &Stored| match (key, &stored.record) {
             (RecordKey::Quarantine(service, _), Some(Record::Quarantine(why))) => {
@@ -386,14 +426,15 @@ impl Registry {
             }
             _ => false,
         };
-        let over: Vec<RecordKey> = table
-            .iter()
-            .filter(|(key, stored)| is_over(key, stored))
-            .map(|(key, _)| key.clone())
-            .collect();
-        drop(table);
-        for key in over {
-            self.set_record(&key, None, now, journal, changes);
+        for bucket in &self.records.0 {
+            let mut table = bucket.write();
+            table.retain(|_, stored| stored.record.is_some() || now.mono.since(stored.at) <= life);
+            let over = table.iter().filter(|(key, stored)| is_over(key, stored));
+            let over: Vec<RecordKey> = over.map(|(key, _)| key.clone()).collect();
+            drop(table);
+            for key in over {
+                self.set_record(&key, None, now, journal, changes);
+            }
         }
     }
 }

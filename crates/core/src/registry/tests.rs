@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 use proptest::prelude::*;
 
 use super::beats::{Heard, Judge};
-use super::change::{Changes, ClientId, Journal, Override, RowOp, Versioned, VersionedValue};
+use super::change::{Changes, ClientId, Journal, Override, OverrideEdit, RowOp, Versioned, VersionedValue};
 use super::clean::Lives;
 use super::digest::Digests;
 use super::records::{HiddenRows, Quarantine, Record, RecordKey, ServiceSettings};
@@ -16,6 +16,7 @@ use super::versioned::Unwritten;
 use super::*;
 use crate::clock::{Now, Stamp};
 use crate::model::instance::{Instance, KEY_BEAT_TIMEOUT, KEY_DELETE_TIMEOUT, RowAddress, RowKey};
+use crate::model::limits::MAX_METADATA;
 use crate::model::metadata::Metadata;
 
 /// A journal that keeps everything.
@@ -148,15 +149,24 @@ impl Fixture {
     }
 
     fn override_with(&self, instance: &Instance, weight: f64, metadata: Metadata) {
-        let value = Override {
+        let edit = OverrideEdit::Replace(Override {
             weight,
             enabled: true,
             metadata,
-        };
+        });
         let (key, changes) = (instance.row_key(), &mut Changes::new());
         let (now, journal) = (self.now, &self.journal);
         self.registry
-            .set_override(&service(), (&key).into(), value, None, now, journal, changes)
+            .edit_override(
+                &service(),
+                (&key).into(),
+                edit,
+                MAX_METADATA,
+                None,
+                now,
+                journal,
+                changes,
+            )
             .unwrap();
     }
 
@@ -814,20 +824,21 @@ fn carry_out(f: &Fixture, write: Write, next_client: &mut u64, clients: &mut BTr
         Write::Register(port, weight) => drop(f.beat_register(&at(port, f64::from(weight)))),
         Write::Deregister(port) => f.beat_deregister("10.0.0.1", port, None),
         Write::Override(port, weight) => {
-            let value = Override {
+            let edit = OverrideEdit::Replace(Override {
                 weight: f64::from(weight),
                 enabled: true,
                 metadata: Metadata::default(),
-            };
+            });
             let (now, journal, changes) = (f.now, &f.journal, &mut Changes::new());
-            let set = f.registry.set_override(
+            let set = f.registry.edit_override(
                 &service(),
                 RowAddress {
                     ip: "10.0.0.1",
                     port,
                     cluster: None,
                 },
-                value,
+                edit,
+                MAX_METADATA,
                 None,
                 now,
                 journal,

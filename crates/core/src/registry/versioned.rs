@@ -6,10 +6,13 @@ use std::sync::Arc;
 
 use crate::clock::{Millis, Now, Stamp};
 use crate::model::instance::{Instance, RowAddress, RowKey};
+use crate::model::limits::{Violation, check_metadata};
 use crate::model::service_key::ServiceKey;
 use crate::registry::Registry;
 use crate::registry::beats::Heard;
-use crate::registry::change::{Changes, Journal, Override, RowOp, Versioned, VersionedKind, VersionedValue};
+use crate::registry::change::{
+    Changes, Journal, OverrideEdit, RowOp, Versioned, VersionedKind, VersionedValue,
+};
 use crate::registry::digest::{contribution, versioned_row_id};
 use crate::registry::edit::Edit;
 use crate::registry::row::{Publication, Publisher};
@@ -30,6 +33,9 @@ pub enum Unwritten {
         /// Hybrid time of that version.
         newest: u64,
     },
+    /// What would be laid over the row is more than `metadata_limit` allows.
+    #[error(transparent)]
+    Refused(Violation),
 }
 
 impl Registry {
@@ -97,16 +103,17 @@ impl Registry {
         .unwrap_or(Ok(false))
     }
 
-    /// Sets the override of a row of any publisher; replaces a former one as a whole.
+    /// Changes the override of a row of any publisher. Its metadata may have `metadata_limit` UTF-16 units.
     ///
     /// # Errors
     /// [`Unwritten`], also when there is nothing to stand beside.
     #[expect(clippy::too_many_arguments, reason = "what, when, and where to note it")]
-    pub fn set_override(
+    pub fn edit_override(
         &self,
         service: &ServiceKey,
         address: RowAddress<'_>,
-        value: Override,
+        change: OverrideEdit,
+        metadata_limit: usize,
         taken: Option<u64>,
         now: Now,
         journal: &dyn Journal,
@@ -116,9 +123,12 @@ impl Registry {
         let key = self.target(service, address).ok_or(Unwritten::NoRow)?;
         let hash = key.stable_hash(service);
         self.edit_existing(service, now.mono, changes, |edit| {
-            if edit.rows.find(hash).is_none() {
-                return Err(Unwritten::NoRow);
-            }
+            let shown = edit.rows.overlaid(hash, &key).ok_or(Unwritten::NoRow)?;
+            let former = edit.rows.overrides.get(&key).map(|over| &*over.value);
+            let Some(value) = change.applied(former, &shown) else {
+                return Ok(());
+            };
+            check_metadata(&value.metadata, metadata_limit).map_err(Unwritten::Refused)?;
             let value = VersionedValue::Override(Arc::new(value));
             self.write_versioned(edit, &key, value, taken, now, journal)
         })

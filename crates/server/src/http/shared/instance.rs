@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use rollcall_core::model::service_key::{DEFAULT_CLUSTER, DEFAULT_NAMESPACE};
-use rollcall_core::registry::change::Override;
+use rollcall_core::registry::change::{Override, OverrideEdit};
 use rollcall_core::{Instance, Metadata, ServiceKey, limits};
 use rollcall_node::error::NodeError;
 use rollcall_node::request::{HttpWrite, RowTarget};
@@ -135,29 +135,16 @@ pub async fn update(app: &HttpApp, params: &Params) -> Result<Reply, HttpFailure
     let Described {
         service, instance, ..
     } = described;
-    let value = Override {
+    let edit = OverrideEdit::Replace(Override {
         weight: instance.weight,
         enabled: instance.enabled,
         metadata: instance.metadata,
-    };
-    write_override(app, service, target, value).await?;
+    });
+    edit_override(app, service, target, edit).await?;
     Ok(Reply::done(params.api()))
 }
 
-/// Operator's values of a row that a call changes; those it does not name stay.
-#[derive(Clone, PartialEq, Debug, Default)]
-pub struct Patch {
-    /// Weight.
-    pub weight: Option<f64>,
-    /// Whether clients see the row.
-    pub enabled: Option<bool>,
-    /// All metadata laid over the registered ones.
-    pub metadata: Option<Metadata>,
-}
-
-/// Changes some of the operator's values of one row. A row without any starts from weight 1 and enabled, as recorded.
-///
-/// The values are read here and written as a whole: of two patches at one moment through two nodes, one is lost.
+/// PATCH: changes some of the operator's values of one row.
 ///
 /// # Errors
 /// As [`update`].
@@ -165,62 +152,35 @@ pub async fn patch(
     app: &HttpApp,
     service: ServiceKey,
     target: RowTarget,
-    patch: Patch,
+    weight: Option<f64>,
+    enabled: Option<bool>,
+    metadata: Option<Metadata>,
 ) -> Result<(), HttpFailure> {
-    let node = app.exec().node();
-    let (instance, over) = node.row_with_override(&service, &target, app.exec().now())?;
-    let former = match over {
-        Some(over) => (*over).clone(),
-        None => Override {
-            weight: 1.0,
-            enabled: true,
-            metadata: Metadata::default(),
-        },
+    if let Some(weight) = weight {
+        limits::check_weight(weight).map_err(NodeError::from)?;
+    }
+    let edit = OverrideEdit::Patch {
+        weight,
+        enabled,
+        metadata,
     };
-    let value = Override {
-        weight: patch.weight.unwrap_or(former.weight),
-        enabled: patch.enabled.unwrap_or(former.enabled),
-        metadata: patch.metadata.unwrap_or(former.metadata),
-    };
-    limits::check_weight(value.weight).map_err(NodeError::from)?;
-    set_override(app, &service, &instance, value).await
+    edit_override(app, service, target, edit).await
 }
 
-/// Sets all of the operator's values of a row.
+/// Changes the operator's values of a row.
 ///
 /// # Errors
 /// What the node says.
-pub async fn set_override(
-    app: &HttpApp,
-    service: &ServiceKey,
-    instance: &Instance,
-    value: Override,
-) -> Result<(), HttpFailure> {
-    let target = RowTarget {
-        ip: instance.ip.clone(),
-        port: instance.port,
-        cluster: Some(instance.cluster.clone()),
-    };
-    write_override(app, service.clone(), target, value).await
-}
-
-async fn write_override(
+pub async fn edit_override(
     app: &HttpApp,
     service: ServiceKey,
     target: RowTarget,
-    value: Override,
+    edit: OverrideEdit,
 ) -> Result<(), HttpFailure> {
-    let Override {
-        weight,
-        enabled,
-        metadata,
-    } = value;
     app.write(HttpWrite::Update {
         service,
         target,
-        weight,
-        enabled,
-        metadata,
+        edit,
     })
     .await?;
     Ok(())

@@ -2,8 +2,8 @@
 
 use http::StatusCode;
 use rollcall_core::model::service_key::DEFAULT_CLUSTER;
-use rollcall_core::registry::change::Override;
-use rollcall_core::{Instance, Metadata, ServiceKey};
+use rollcall_core::registry::change::OverrideEdit;
+use rollcall_core::{Metadata, RowAddress, ServiceKey};
 use rollcall_node::request::RowTarget;
 use smol_str::SmolStr;
 
@@ -12,7 +12,7 @@ use crate::grpc::lenient::{Int, Text, object};
 use crate::http::app::HttpApp;
 use crate::http::params::Params;
 use crate::http::reply::Reply;
-use crate::http::shared::instance::set_override;
+use crate::http::shared::instance::edit_override;
 use crate::json;
 
 object! {
@@ -32,7 +32,7 @@ object! {
 /// # Errors
 /// 400 for what is missing or refused; what the node says.
 pub async fn update(app: &HttpApp, params: &Params) -> Result<Reply, HttpFailure> {
-    change(app, params, |former, given| former.overlaid(given)).await
+    change(app, params, OverrideEdit::Lay).await
 }
 
 /// DELETE: takes away the keys of what was laid over before. What a row was registered with stays.
@@ -40,9 +40,8 @@ pub async fn update(app: &HttpApp, params: &Params) -> Result<Reply, HttpFailure
 /// # Errors
 /// As [`update`].
 pub async fn remove(app: &HttpApp, params: &Params) -> Result<Reply, HttpFailure> {
-    change(app, params, |former, given| {
-        let kept = former.iter().filter(|(key, _)| given.get(key).is_none());
-        Metadata::from_pairs(kept.cloned())
+    change(app, params, |given| {
+        OverrideEdit::TakeAway(given.iter().map(|(key, _)| key.clone()).collect())
     })
     .await
 }
@@ -50,55 +49,32 @@ pub async fn remove(app: &HttpApp, params: &Params) -> Result<Reply, HttpFailure
 async fn change(
     app: &HttpApp,
     params: &Params,
-    apply: impl Fn(&Metadata, &Metadata) -> Metadata,
+    edit: impl FnOnce(Metadata) -> OverrideEdit,
 ) -> Result<Reply, HttpFailure> {
     let checked = app.check(params)?;
     let service = checked.require_service()?;
     params.required("metadata")?;
+    let targets = targets(app, params, service)?;
+    let edit = edit(checked.metadata.clone());
     let mut updated = Vec::new();
-    for target in targets(app, params, service)? {
-        let node = app.exec().node();
-        let Ok((row, over)) = node.row_with_override(service, &target, app.exec().now()) else {
-            continue; // There is none of that name.
-        };
-        let former = over
-            .as_ref()
-            .map(|over| over.metadata.clone())
-            .unwrap_or_default();
-        let metadata = apply(&former, &checked.metadata);
-        if metadata != former && !set(app, service, &row, metadata).await? {
-            continue; // It is gone meanwhile.
+    for target in targets {
+        let RowAddress { ip, port, cluster } = target.address();
+        let row = format!(
+            "{ip}:{port}:unknown:{}:ephemeral",
+            cluster.unwrap_or(DEFAULT_CLUSTER)
+        );
+        match edit_override(app, service.clone(), target, edit.clone()).await {
+            Ok(()) => updated.push(row),
+            // There is none of that name, or no longer.
+            Err(failure) if failure.status == StatusCode::NOT_FOUND => {}
+            Err(failure) => return Err(failure),
         }
-        updated.push(format!(
-            "{}:{}:unknown:{}:ephemeral",
-            row.ip, row.port, row.cluster
-        ));
     }
     Ok(Reply::data(params.api(), |out| {
         out.extend_from_slice(b"{\"updated\":");
         json::value(out, &updated);
         out.push(b'}');
     }))
-}
-
-/// Sets the metadata laid over a row; weight and whether clients see it stay as they are shown. False when the row does
-/// not exist.
-async fn set(
-    app: &HttpApp,
-    service: &ServiceKey,
-    row: &Instance,
-    metadata: Metadata,
-) -> Result<bool, HttpFailure> {
-    let value = Override {
-        weight: row.weight,
-        enabled: row.enabled,
-        metadata,
-    };
-    match set_override(app, service, row, value).await {
-        Ok(()) => Ok(true),
-        Err(failure) if failure.status == StatusCode::NOT_FOUND => Ok(false),
-        Err(failure) => Err(failure),
-    }
 }
 
 /// The rows that are meant, each once: those named, or all of the service.

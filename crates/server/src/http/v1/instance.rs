@@ -4,7 +4,7 @@ use crate::error::HttpFailure;
 use crate::http::app::HttpApp;
 use crate::http::params::Params;
 use crate::http::reply::Reply;
-use crate::http::shared::instance::{self, Patch};
+use crate::http::shared::instance;
 use crate::http::udp_poll;
 
 /// GET: one row, also a disabled one.
@@ -25,12 +25,10 @@ pub fn detail(app: &HttpApp, params: &Params) -> Result<Reply, HttpFailure> {
 pub async fn patch(app: &HttpApp, params: &Params) -> Result<Reply, HttpFailure> {
     let (service, target) = instance::row(app, params)?;
     let has_enabled = params.first(&["enabled", "enable"]).is_some();
-    let patch = Patch {
-        weight: params.fraction("weight")?,
-        enabled: has_enabled.then_some(params.flag(&["enabled", "enable"], true)?),
-        metadata: params.get("metadata").map(|_| params.metadata()).transpose()?,
-    };
-    instance::patch(app, service, target, patch).await?;
+    let weight = params.fraction("weight")?;
+    let enabled = has_enabled.then_some(params.flag(&["enabled", "enable"], true)?);
+    let metadata = params.get("metadata").map(|_| params.metadata()).transpose()?;
+    instance::patch(app, service, target, weight, enabled, metadata).await?;
     Ok(Reply::done(params.api()))
 }
 

@@ -7,7 +7,7 @@ use crate::http::check::split_grouped;
 use crate::http::params::Params;
 use crate::http::reply::Reply;
 use crate::http::shared::beat;
-use crate::http::shared::instance::{self, Patch};
+use crate::http::shared::instance;
 use crate::http::udp_poll;
 
 /// GET: one row, also a disabled one.
@@ -48,12 +48,10 @@ pub async fn patch(app: &HttpApp, params: &Params) -> Result<Reply, HttpFailure>
     params.required_as("enabled", "Boolean")?;
     params.required("metadata")?;
     require_grouped(params)?;
-    let patch = Patch {
-        weight: params.fraction("weight")?,
-        enabled: Some(params.flag(&["enabled"], true)?),
-        metadata: Some(params.metadata()?),
-    };
-    instance::patch(app, service, target, patch).await?;
+    let weight = params.fraction("weight")?;
+    let enabled = Some(params.flag(&["enabled"], true)?);
+    let metadata = Some(params.metadata()?);
+    instance::patch(app, service, target, weight, enabled, metadata).await?;
     Ok(Reply::done(Api::V1))
 }
 

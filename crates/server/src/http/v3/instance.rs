@@ -10,7 +10,7 @@ use crate::http::app::HttpApp;
 use crate::http::params::Params;
 use crate::http::reply::Reply;
 use crate::http::shared::catalog::{self, write_host};
-use crate::http::shared::instance::{self, Patch};
+use crate::http::shared::instance;
 use crate::http::shared::paging::Page;
 use crate::json;
 
@@ -29,12 +29,10 @@ pub fn detail(app: &HttpApp, params: &Params) -> Result<Reply, HttpFailure> {
 /// 400 for what is missing or refused; 404 when there is no such row.
 pub async fn patch(app: &HttpApp, params: &Params) -> Result<Reply, HttpFailure> {
     let (service, target) = instance::row(app, params)?;
-    let patch = Patch {
-        weight: Some(params.fraction("weight")?.unwrap_or(1.0)),
-        enabled: Some(params.flag(&["enabled"], true)?),
-        metadata: params.get("metadata").map(|_| params.metadata()).transpose()?,
-    };
-    instance::patch(app, service, target, patch).await?;
+    let weight = Some(params.fraction("weight")?.unwrap_or(1.0));
+    let enabled = Some(params.flag(&["enabled"], true)?);
+    let metadata = params.get("metadata").map(|_| params.metadata()).transpose()?;
+    instance::patch(app, service, target, weight, enabled, metadata).await?;
     Ok(Reply::done(params.api()))
 }
 
