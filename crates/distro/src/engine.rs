@@ -29,6 +29,7 @@ use crate::log::Log;
 use crate::members::{Death, Member, MemberTable, OwnershipView, ProbeResult};
 use crate::message::{Followed, LinkHello, LinkRefusal, Probe, check_names};
 use crate::outbound::Outbound;
+use crate::repairs::{Repair, Repairs};
 
 /// A tick that comes this late means that this process stood still: what it has not heard meanwhile says nothing.
 const STALL: Millis = Millis(2_000);
@@ -129,6 +130,7 @@ pub struct Engine {
     clockwork: Mutex<Clockwork>,
     last_tick: AtomicU64,
     pub(crate) graces: Graces,
+    pub(crate) repairs: Repairs,
 }
 
 /// Progress of the start.
@@ -209,6 +211,7 @@ impl Engine {
             }),
             next_link: AtomicU64::new(1),
             graces: Graces::new(config.orphan_slow_extra),
+            repairs: Repairs::default(),
             last_tick: AtomicU64::new(now.mono.0),
             clockwork: Mutex::new(Clockwork { next_probe: now.mono }),
             registry,
@@ -339,6 +342,11 @@ impl Engine {
 
     pub(crate) fn has_alive(&self, id: MemberId) -> bool {
         id == self.me || self.members.lock().peer(id).is_some_and(Member::is_reachable)
+    }
+
+    /// What digests found and had mended, the newest last; a bounded number.
+    pub fn repairs(&self) -> Vec<Repair> {
+        self.repairs.all()
     }
 
     /// Does what is due: probes, digests, relayed beats, ends of graces, the gate. Returns when to come back.

@@ -447,6 +447,10 @@ impl Engine {
             self.counters
                 .rows_repaired
                 .fetch_add(n_forgotten as u64, Ordering::Relaxed);
+            let forgotten = rows.iter().filter(|op| op.version().is_none());
+            for subject in forgotten.filter_map(RowOp::subject) {
+                self.repairs.note(peer.id, subject, true, now);
+            }
         }
         let versioned: Vec<Op> = rows
             .iter()
@@ -464,6 +468,9 @@ impl Engine {
         for op in rows {
             self.counters.rows_repaired.fetch_add(1, Ordering::Relaxed);
             let offered = row_op(op.clone(), peer.id);
+            if let Some(subject) = offered.subject() {
+                self.repairs.note(peer.id, subject, false, now);
+            }
             let ours = self.registry.known(&offered);
             if let Some(newer) = ours.filter(|ours| ours.version() > offered.version()) {
                 back.push(Op::from(&newer));

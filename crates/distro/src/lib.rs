@@ -15,9 +15,11 @@ pub mod log;
 pub mod members;
 pub mod message;
 pub mod outbound;
+mod repairs;
 
 pub use effect::{Effect, Effects, Report};
 pub use engine::{DistroConfig, DistroCounters, Engine, LinkId};
 pub use faults::{Fault, Faults};
 pub use members::{Death, Member, MemberState, OwnershipView, ProbeResult};
 pub use outbound::LinkError;
+pub use repairs::Repair;

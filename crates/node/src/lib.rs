@@ -32,7 +32,7 @@ pub use inspect::{ClientStatus, ServicePublisher, ServiceSubscriber};
 pub use loader::MemberLoad;
 pub use metrics::{MetricKind, NodeMetrics};
 pub use node::Node;
-pub use operator::{MemberStatus, PublisherStatus, RowStatus};
+pub use operator::{MemberStatus, OriginDigest, PublisherStatus, RowStatus};
 pub use reads::ServiceAnswer;
 pub use request::{ConnectionId, ConnectionInfo, HttpWrite, RowTarget, ServiceNames, UdpTarget, WriteDone};
 pub use rollcall_distro::{Death, Fault, Faults, LinkError, LinkId, MemberState, ProbeResult, Report};

@@ -1,12 +1,13 @@
 //! What operators see: members, rows with their publishers, digests, owners, metrics.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use rollcall_core::registry::census::Census;
 use rollcall_core::registry::row::Publisher;
 use rollcall_core::{Instance, MemberId, Millis, Now, RowKey, ServiceKey};
-use rollcall_distro::MemberState;
+use rollcall_distro::{MemberState, Repair};
 use smol_str::SmolStr;
 
 use crate::metrics::NodeMetrics;
@@ -27,6 +28,17 @@ pub struct MemberStatus {
     pub epoch: u64,
     /// Time since its last answer to a probe; zero for this node, `None` for a member that never answered.
     pub last_seen: Option<Millis>,
+}
+
+/// What the rows of an origin amount to.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct OriginDigest {
+    /// Who wrote them.
+    pub id: MemberId,
+    /// Its advertised address, or its id for one that is no member any more.
+    pub address: SmolStr,
+    /// One number over all its rows.
+    pub root: u64,
 }
 
 /// A row as operators see it.
@@ -134,24 +146,41 @@ impl Node {
         self.registry.census(&owns)
     }
 
-    /// Root digest of the rows of each origin, by the origin's address; equal on all nodes of a quiet cluster.
-    pub fn digests(&self) -> Vec<(SmolStr, u64)> {
+    /// What each origin's rows amount to here, sorted by address; equal on all nodes of a quiet cluster.
+    pub fn digests(&self) -> Vec<OriginDigest> {
         let view = self.engine.view();
         let digests = self.registry.digests();
-        let mut roots: Vec<_> = digests
-            .origins()
-            .into_iter()
-            .map(|id| {
-                let address = view
-                    .address(id)
-                    .cloned()
-                    .unwrap_or_else(|| smol_str::format_smolstr!("{id:?}"));
-                (address, digests.root(id))
-            })
-            .filter(|(_, root)| *root != 0)
-            .collect();
-        roots.sort();
+        let of = |id| OriginDigest {
+            id,
+            address: view
+                .address(id)
+                .cloned()
+                .unwrap_or_else(|| smol_str::format_smolstr!("{id:?}")),
+            root: digests.root(id),
+        };
+        let all = digests.origins().into_iter().map(of);
+        let mut roots: Vec<_> = all.filter(|origin| origin.root != 0).collect();
+        roots.sort_by(|a, b| a.address.cmp(&b.address));
         roots
+    }
+
+    /// What the rows of an origin amount to here in each bucket of services.
+    pub fn bucket_digests(&self, origin: MemberId) -> Vec<u64> {
+        self.registry.digests().all(origin)
+    }
+
+    /// What the rows of an origin in a bucket amount to here, by the service, namespace or switch they are about.
+    pub fn bucket_subjects(&self, origin: MemberId, bucket: usize) -> BTreeMap<String, u64> {
+        self.registry.bucket_subjects(bucket, origin)
+    }
+
+    /// What digests found to differ from other members and had mended, the newest last, each with the address of the
+    /// member that said how it is.
+    pub fn repairs(&self) -> Vec<(SmolStr, Repair)> {
+        let view = self.engine.view();
+        let from = |id| view.address(id).cloned().unwrap_or_default();
+        let repairs = self.engine.repairs().into_iter();
+        repairs.map(|repair| (from(repair.from), repair)).collect()
     }
 
     /// Advertised address of the owner of a service.

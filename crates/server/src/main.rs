@@ -2,17 +2,22 @@
 
 use std::io::Write;
 use std::process::ExitCode;
+use std::time::Duration;
 
+use rollcall_server::config::cli::Job;
 use rollcall_server::config::{Config, LogFormat, cli};
-use rollcall_server::wiring;
+use rollcall_server::{agreement, wiring};
 use tracing_subscriber::EnvFilter;
 
 /// Exit code of wrong settings (`EX_USAGE`).
 const BAD_SETTINGS: u8 = 64;
+/// Exit code of `verify` when a node was not there to say.
+const UNCLEAR: u8 = 2;
 
 fn main() -> ExitCode {
     let flags = match cli::parse(std::env::args_os()) {
-        Ok(flags) => flags,
+        Ok(Job::Serve(flags)) => flags,
+        Ok(Job::Verify { nodes, patience }) => return verify(&nodes, Duration::from_secs(patience)),
         Err(error) => {
             let _ = error.print();
             return if error.use_stderr() {
@@ -47,6 +52,24 @@ fn main() -> ExitCode {
 /// Says why the process ends. Nobody may be reading: that must not change the exit code.
 fn complain(text: &str) {
     let _ = writeln!(std::io::stderr(), "rollcall: {text}");
+}
+
+/// Prints what a comparison of the nodes found. Exit code 0: they hold the same; 1: they do not; 2: not all were there.
+fn verify(nodes: &[String], patience: Duration) -> ExitCode {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let found = match runtime {
+        Ok(runtime) => runtime.block_on(agreement::compare(nodes, patience)),
+        Err(error) => {
+            complain(&error.to_string());
+            return ExitCode::from(UNCLEAR);
+        }
+    };
+    let _ = write!(std::io::stdout(), "{found}");
+    match found.agree {
+        false if !found.differences.is_empty() => ExitCode::FAILURE,
+        _ if !found.is_proven() => ExitCode::from(UNCLEAR),
+        _ => ExitCode::SUCCESS,
+    }
 }
 
 fn run(config: Config) -> anyhow::Result<()> {

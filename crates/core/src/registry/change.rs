@@ -211,6 +211,17 @@ pub enum RowOp {
 }
 
 impl RowOp {
+    /// The service, namespace or switch that it is about, for people; `None` for the end of a client.
+    pub fn subject(&self) -> Option<String> {
+        match self {
+            RowOp::Publish { service, .. }
+            | RowOp::Withdraw { service, .. }
+            | RowOp::Versioned { service, .. } => Some(service.to_string()),
+            RowOp::Record { key, .. } => Some(key.subject()),
+            RowOp::ClientGone { .. } => None,
+        }
+    }
+
     /// The order of a write that wins by its stamp, whatever member it arrives on.
     pub fn version(&self) -> Option<Stamp> {
         match self {

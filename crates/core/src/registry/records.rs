@@ -162,6 +162,17 @@ impl RecordKey {
         }
     }
 
+    /// What the record is about, for people.
+    pub fn subject(&self) -> String {
+        match self {
+            RecordKey::Namespace(id) => format!("namespace {id}"),
+            RecordKey::Switch(name) => format!("switch {name}"),
+            RecordKey::Service(service)
+            | RecordKey::Cluster(service, _)
+            | RecordKey::Quarantine(service, _) => service.to_string(),
+        }
+    }
+
     /// A text that no other key has, the same on every member and in every version.
     pub fn text(&self) -> String {
         match self {

@@ -1,5 +1,6 @@
 //! Rows by origin and bucket: what snapshots send and what members compare and repair when their digests differ.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use hashbrown::HashSet;
@@ -53,6 +54,18 @@ impl Registry {
         let mut ids: Vec<_> = rows.iter().map(|r| (r.id, r.version)).collect();
         ids.sort_unstable();
         ids
+    }
+
+    /// What the rows and records of an origin in a bucket amount to, by the service, namespace or switch they are about.
+    pub fn bucket_subjects(&self, bucket: usize, origin: MemberId) -> BTreeMap<String, u64> {
+        let mut sums = BTreeMap::new();
+        for row in self.identified(bucket, origin) {
+            if let Some(subject) = row.op.subject() {
+                let sum: &mut u64 = sums.entry(subject).or_default();
+                *sum = sum.wrapping_add(row.digest());
+            }
+        }
+        sums
     }
 
     /// The rows of an origin in a bucket with these identities, as operations.

@@ -13,7 +13,21 @@ pub struct Flags {
     pub settings: Vec<Setting>,
 }
 
-/// The command line: one flag for each key, and one for the file.
+/// What the process is asked to do.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Job {
+    /// Be a node.
+    Serve(Flags),
+    /// Say whether the nodes at these addresses agree.
+    Verify {
+        /// Their main ports, `host:port`.
+        nodes: Vec<String>,
+        /// How long a difference must last to count, in seconds.
+        patience: u64,
+    },
+}
+
+/// The command line: one flag for each key, and one for the file; or the job to verify.
 pub fn command() -> Command {
     let config = Arg::new("config")
         .long("config")
@@ -39,15 +53,41 @@ pub fn command() -> Command {
             .allow_hyphen_values(true);
         command = command.arg(arg);
     }
-    command
+    command.args_conflicts_with_subcommands(true).subcommand(verify())
+}
+
+fn verify() -> Command {
+    let nodes = Arg::new("nodes")
+        .value_name("host:port")
+        .help("main ports of the nodes, separated by commas or blanks")
+        .required(true)
+        .num_args(1..)
+        .value_delimiter(',');
+    let patience = Arg::new("patience")
+        .long("patience")
+        .value_name("seconds")
+        .help("how long a difference must last to count")
+        .value_parser(clap::value_parser!(u64).range(0..=3600))
+        .default_value("10");
+    Command::new("verify")
+        .about("Says whether nodes hold the same: exit code 0 if they do, 1 if not, 2 if a node was not there to say")
+        .arg(nodes)
+        .arg(patience)
 }
 
 /// Reads the command line, program name first.
 ///
 /// # Errors
 /// What is wrong, or the help text that was asked for; to be printed as it is.
-pub fn parse(arguments: impl IntoIterator<Item = std::ffi::OsString>) -> Result<Flags, clap::Error> {
+pub fn parse(arguments: impl IntoIterator<Item = std::ffi::OsString>) -> Result<Job, clap::Error> {
     let matches = command().try_get_matches_from(arguments)?;
+    if let Some(("verify", matches)) = matches.subcommand() {
+        let nodes = matches.get_many::<String>("nodes").unwrap_or_default();
+        return Ok(Job::Verify {
+            nodes: nodes.cloned().collect(),
+            patience: matches.get_one("patience").copied().unwrap_or_default(),
+        });
+    }
     let mut flags = Flags {
         config: matches.get_one::<String>("config").cloned(),
         settings: Vec::new(),
@@ -62,14 +102,14 @@ pub fn parse(arguments: impl IntoIterator<Item = std::ffi::OsString>) -> Result<
             });
         }
     }
-    Ok(flags)
+    Ok(Job::Serve(flags))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn read(arguments: &[&str]) -> Result<Flags, clap::Error> {
+    fn read(arguments: &[&str]) -> Result<Job, clap::Error> {
         parse(
             std::iter::once("rollcall")
                 .chain(arguments.iter().copied())
@@ -80,7 +120,10 @@ mod tests {
     #[test]
     fn every_key_has_a_flag() {
         command().debug_assert();
-        let flags = read(&["--grpc-port", "9000", "--config", "f", "--members=a:1,b:2"]).unwrap_or_default();
+        let Ok(Job::Serve(flags)) = read(&["--grpc-port", "9000", "--config", "f", "--members=a:1,b:2"])
+        else {
+            panic!("no flags");
+        };
         assert_eq!(flags.config.as_deref(), Some("f"));
         let settings: Vec<_> = flags
             .settings
@@ -88,6 +131,25 @@ mod tests {
             .map(|s| (s.key.as_str(), s.text.as_str()))
             .collect();
         assert_eq!(settings, [("grpc_port", "9000"), ("members", "a:1,b:2")]);
+    }
+
+    #[test]
+    fn nodes_to_verify_are_named_by_commas_or_blanks() {
+        let job = |nodes: &[&str], patience| Job::Verify {
+            nodes: nodes.iter().map(|&node| node.to_owned()).collect(),
+            patience,
+        };
+        let read = |arguments: &[&str]| read(arguments).ok();
+        assert_eq!(
+            read(&["verify", "a:1,b:2", "c:3"]),
+            Some(job(&["a:1", "b:2", "c:3"], 10))
+        );
+        assert_eq!(
+            read(&["verify", "a:1", "--patience", "3"]),
+            Some(job(&["a:1"], 3))
+        );
+        assert_eq!(read(&["verify"]), None);
+        assert_eq!(read(&["--port", "1", "verify", "a:1"]), None);
     }
 
     #[test]

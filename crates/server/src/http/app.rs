@@ -13,7 +13,9 @@ use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Versio
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use rollcall_node::Node;
 use rollcall_node::action::Actions;
+use rollcall_node::error::NodeError;
 use rollcall_node::request::{HttpWrite, WriteDone};
+use tokio::sync::{Semaphore, SemaphorePermit};
 
 use crate::error::{HttpFailure, HttpForm};
 use crate::executor::Executor;
@@ -39,6 +41,8 @@ struct Shared {
     exec: Executor,
     settings: HttpSettings,
     machine: Machine,
+    /// Held while members are compared: it asks all of them.
+    comparing: Semaphore,
 }
 
 /// Settings of the HTTP side.
@@ -61,6 +65,7 @@ impl HttpApp {
             exec,
             settings,
             machine: Machine::new(),
+            comparing: Semaphore::new(1),
         }))
     }
 
@@ -72,6 +77,15 @@ impl HttpApp {
     /// How busy the machine is.
     pub fn machine(&self) -> &Machine {
         &self.0.machine
+    }
+
+    /// Leave to compare the members, to be held meanwhile.
+    ///
+    /// # Errors
+    /// 503 when somebody else does.
+    pub fn may_compare(&self) -> Result<SemaphorePermit<'_>, HttpFailure> {
+        let permit = self.0.comparing.try_acquire();
+        permit.map_err(|_| NodeError::OverLimit("comparisons of the members").into())
     }
 
     /// Largest sum of metadata lengths.

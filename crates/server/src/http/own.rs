@@ -1,5 +1,11 @@
 //! Paths that only Rollcall has: what this node knows, for operators and tests.
 
+use std::collections::BTreeMap;
+
+use rollcall_core::MemberId;
+use serde_json::json;
+
+use crate::agreement::{self, Digests, Hex, Origin};
 use crate::error::HttpFailure;
 use crate::http::app::HttpApp;
 use crate::http::params::Params;
@@ -44,13 +50,13 @@ pub fn state(app: &HttpApp, _params: &Params) -> Result<Reply, HttpFailure> {
         out.push(b'}');
     }
     out.extend_from_slice(b"],\"digests\":[");
-    for (at, (member, root)) in node.digests().iter().enumerate() {
+    for (at, origin) in node.digests().iter().enumerate() {
         if at > 0 {
             out.push(b',');
         }
         out.push(b'[');
-        json::string(&mut out, member);
-        out.extend_from_slice(format!(",\"{root:016x}\"]").as_bytes());
+        json::string(&mut out, &origin.address);
+        out.extend_from_slice(format!(",\"{:016x}\"]", origin.root).as_bytes());
     }
     out.extend_from_slice(b"]");
     let members = [
@@ -123,4 +129,66 @@ pub fn owner(app: &HttpApp, params: &Params) -> Result<Reply, HttpFailure> {
     }
     out.push(b'}');
     Ok(Reply::json(out))
+}
+
+/// `/rollcall/digests`: what each origin's rows amount to here; with `origin`, that origin's buckets of services; with
+/// `bucket` as well, the services of it. Members compare themselves by this.
+///
+/// # Errors
+/// 400 for an origin or a bucket that is none.
+pub fn digests(app: &HttpApp, params: &Params) -> Result<Reply, HttpFailure> {
+    let node = app.exec().node();
+    let Some(origin) = params.get("origin") else {
+        let all = node.digests().into_iter();
+        let origins = all.map(|origin| Origin {
+            id: Hex(origin.id.0),
+            member: origin.address.into(),
+            digest: Hex(origin.root),
+        });
+        return Ok(Reply::bare(&Digests {
+            ready: node.is_ready(),
+            origins: origins.collect(),
+        }));
+    };
+    let origin = Hex::read(origin).ok_or_else(|| HttpFailure::invalid("origin is no hexadecimal number"))?;
+    let origin = MemberId(origin.0);
+    let buckets = node.bucket_digests(origin);
+    let Some(bucket) = params.integer("bucket")? else {
+        return Ok(Reply::bare(&buckets.into_iter().map(Hex).collect::<Vec<_>>()));
+    };
+    let bucket = usize::try_from(bucket).ok().filter(|at| *at < buckets.len());
+    let bucket = bucket.ok_or_else(|| HttpFailure::invalid("bucket is not below 256"))?;
+    let subjects = node.bucket_subjects(origin, bucket).into_iter();
+    let subjects: BTreeMap<_, _> = subjects.map(|(subject, sum)| (subject, Hex(sum))).collect();
+    Ok(Reply::bare(&subjects))
+}
+
+/// `/rollcall/repairs`: what differed from other members and was mended, and when; the newest last.
+///
+/// # Errors
+/// None.
+pub fn repairs(app: &HttpApp, _params: &Params) -> Result<Reply, HttpFailure> {
+    let repairs = app.exec().node().repairs().into_iter();
+    let repairs = repairs.map(|(member, repair)| {
+        json!({
+            "at": repair.at.0,
+            "member": member.as_str(),
+            "subject": repair.subject,
+            "taken": repair.n_taken,
+            "removed": repair.n_removed,
+        })
+    });
+    Ok(Reply::bare(&repairs.collect::<Vec<_>>()))
+}
+
+/// `/rollcall/agreement`: whether all members hold the same, asked of each on its main port.
+///
+/// # Errors
+/// 503 while another such question is being answered.
+pub async fn agreement(app: &HttpApp, _params: &Params) -> Result<Reply, HttpFailure> {
+    let _permit = app.may_compare()?;
+    let members = app.exec().node().members(app.exec().now()).into_iter();
+    let members: Vec<String> = members.map(|member| member.address.into()).collect();
+    let found = agreement::compare(&members, agreement::PATIENCE).await;
+    Ok(Reply::bare(&found))
 }

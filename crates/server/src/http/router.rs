@@ -254,6 +254,9 @@ static OWN_PATHS: &[Route] = &[
     open!(V1, "/rollcall/state", GET now own::state),
     naming!(V1, "/rollcall/rows", GET now own::rows),
     open!(V1, "/rollcall/owner", GET now own::owner),
+    open!(V1, "/rollcall/digests", GET now own::digests),
+    open!(V1, "/rollcall/repairs", GET now own::repairs),
+    open!(V1, "/rollcall/agreement", GET waits own::agreement),
     naming!(V1, "/rollcall/quarantine",
         GET now quarantine::list, POST now quarantine::set, DELETE now quarantine::lift),
 ];

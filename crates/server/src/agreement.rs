@@ -1,0 +1,385 @@
+//! Whether the nodes of a cluster hold the same, and if not, what differs: from the outside, by their HTTP answers.
+//!
+//! Changes are on their way at any moment. So what differs is looked at again every second, and counts only if it still
+//! does when the patience ends.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use reqwest::redirect;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use tokio::time::{Instant, sleep};
+
+/// How long a difference must last to count.
+pub const PATIENCE: Duration = Duration::from_secs(10);
+/// Pause between two looks.
+const PAUSE: Duration = Duration::from_secs(1);
+/// Wait for one answer.
+const ANSWER_LIMIT: Duration = Duration::from_secs(5);
+/// Differences that are listed.
+const MAX_LISTED: usize = 1_000;
+
+/// A digest or an id, as 16 hexadecimal digits.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Hex(pub u64);
+
+impl Hex {
+    /// Reads hexadecimal digits.
+    pub fn read(text: &str) -> Option<Self> {
+        u64::from_str_radix(text, 16).ok().map(Hex)
+    }
+}
+
+impl fmt::Display for Hex {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:016x}", self.0)
+    }
+}
+
+/// One look at all nodes.
+struct Look {
+    nodes: Vec<Seen>,
+    /// What differs between those that serve.
+    found: Found,
+    /// Something differs, but a node did not answer what.
+    is_unclear: bool,
+}
+
+impl Agreement {
+    /// Every node was asked, serves, and holds the same.
+    pub fn is_proven(&self) -> bool {
+        self.agree && !self.nodes.is_empty() && self.nodes.iter().all(|node| node.ready)
+    }
+}
+
+impl fmt::Display for Agreement {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for node in &self.nodes {
+            let state = match (&node.error, node.ready) {
+                (Some(error), _) => error,
+                (None, true) => "serves",
+                (None, false) => "is loading or leaving, not compared",
+            };
+            writeln!(f, "{}: {state}", node.address)?;
+        }
+        for difference in &self.differences {
+            let Difference {
+                subject,
+                origin,
+                changing,
+                digests,
+            } = difference;
+            let changing = if *changing { ", changing" } else { "" };
+            write!(f, "differs{changing}: {subject}, written by {origin}:")?;
+            for (node, digest) in digests {
+                write!(f, " {node}={digest}")?;
+            }
+            writeln!(f)?;
+        }
+        let verdict = match (self.agree, self.is_proven()) {
+            (_, true) => "all nodes agree",
+            (true, false) => "the nodes that serve agree, not all do",
+            (false, false) => "the nodes do not agree",
+        };
+        writeln!(f, "{verdict}")
+    }
+}
+
+impl Serialize for Hex {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Hex {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        Hex::read(&text).ok_or_else(|| serde::de::Error::custom("no hexadecimal number"))
+    }
+}
+
+/// What `/rollcall/digests` answers.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Digests {
+    /// The node serves.
+    pub ready: bool,
+    /// Who has written rows that it holds.
+    pub origins: Vec<Origin>,
+}
+
+/// Who has written rows, and what they amount to.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Origin {
+    /// Its id.
+    pub id: Hex,
+    /// Its advertised address, or its id for one that is no member any more.
+    pub member: String,
+    /// One number over all its rows.
+    pub digest: Hex,
+}
+
+/// What a comparison found.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
+pub struct Agreement {
+    /// All nodes that serve hold the same.
+    pub agree: bool,
+    /// Every node that was asked.
+    pub nodes: Vec<Seen>,
+    /// What differs between those that serve, a bounded number.
+    pub differences: Vec<Difference>,
+}
+
+/// A node that was asked.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct Seen {
+    /// Address that it was asked at.
+    pub address: String,
+    /// It answered that it serves; the others are not compared.
+    pub ready: bool,
+    /// Why there is no answer.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+}
+
+/// Rows of one writer about one service, namespace or switch that are not the same everywhere.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct Difference {
+    /// What they are about.
+    pub subject: String,
+    /// The member that wrote them.
+    pub origin: String,
+    /// They changed while they were compared: clients are at work.
+    pub changing: bool,
+    /// What they amount to at each node; 0 where there are none.
+    pub digests: BTreeMap<String, Hex>,
+}
+
+/// Differing rows: the id of their writer and what they are about.
+type Key = (Hex, String);
+type Found = BTreeMap<Key, Difference>;
+
+/// Compares the nodes at these addresses (`host:port` of the main port) until they agree, at most for `patience`.
+pub async fn compare(addresses: &[String], patience: Duration) -> Agreement {
+    let until = Instant::now() + patience;
+    let asker = match Asker::new() {
+        Ok(asker) => asker,
+        Err(error) => return no_answers(addresses, &error),
+    };
+    let mut lasting: Option<Found> = None;
+    loop {
+        let Look {
+            nodes,
+            mut found,
+            is_unclear,
+        } = asker.look(addresses).await;
+        if let Some(former) = lasting.take() {
+            found.retain(|key, now| match former.get(key) {
+                Some(then) => {
+                    now.changing = then.changing || then.digests != now.digests;
+                    true
+                }
+                None => false,
+            });
+        }
+        let agree = found.is_empty() && !is_unclear;
+        let is_settled = agree && nodes.iter().all(|node| node.error.is_none());
+        if is_settled || Instant::now() + PAUSE > until {
+            return Agreement {
+                agree,
+                nodes,
+                differences: found.into_values().take(MAX_LISTED).collect(),
+            };
+        }
+        // What a node did not answer may still differ.
+        lasting = (!is_unclear).then_some(found);
+        sleep(PAUSE).await;
+    }
+}
+
+fn no_answers(addresses: &[String], error: &reqwest::Error) -> Agreement {
+    let nodes = addresses.iter().map(|address| Seen {
+        address: address.clone(),
+        ready: false,
+        error: Some(error.to_string()),
+    });
+    Agreement {
+        nodes: nodes.collect(),
+        ..Agreement::default()
+    }
+}
+
+struct Asker(reqwest::Client);
+
+impl Asker {
+    fn new() -> Result<Self, reqwest::Error> {
+        let client = reqwest::Client::builder()
+            .no_proxy()
+            .redirect(redirect::Policy::none())
+            .timeout(ANSWER_LIMIT);
+        Ok(Asker(client.build()?))
+    }
+
+    async fn ask<T: DeserializeOwned>(&self, address: &str, query: &str) -> Result<T, String> {
+        let url = format!("http://{address}/rollcall/digests{query}");
+        let answer = async {
+            let response = self.0.get(url).send().await?.error_for_status()?;
+            response.bytes().await
+        };
+        let body = answer.await.map_err(|error| error.without_url().to_string())?;
+        serde_json::from_slice(&body).map_err(|error| format!("not an answer of a node: {error}"))
+    }
+
+    /// Who answers, and what differs between those that serve.
+    async fn look(&self, addresses: &[String]) -> Look {
+        let answers = join_all(addresses.iter().map(|at| self.ask::<Digests>(at, ""))).await;
+        let mut serving: Vec<(&str, Vec<Origin>)> = Vec::new();
+        let mut nodes = Vec::new();
+        for (address, answer) in addresses.iter().zip(answers) {
+            let (ready, error) = match answer {
+                Ok(digests) => {
+                    if digests.ready {
+                        serving.push((address, digests.origins));
+                    }
+                    (digests.ready, None)
+                }
+                Err(error) => (false, Some(error)),
+            };
+            nodes.push(Seen {
+                address: address.clone(),
+                ready,
+                error,
+            });
+        }
+        let at: Vec<&str> = serving.iter().map(|(address, _)| *address).collect();
+        let (mut found, mut is_unclear) = (Found::new(), false);
+        for (id, member) in differing(&serving) {
+            let Some(buckets) = self.all::<Vec<Hex>>(&at, &format!("?origin={id}")).await else {
+                is_unclear = true;
+                continue;
+            };
+            for bucket in differing_places(&buckets) {
+                let query = format!("?origin={id}&bucket={bucket}");
+                let Some(subjects) = self.all::<BTreeMap<String, Hex>>(&at, &query).await else {
+                    is_unclear = true;
+                    continue;
+                };
+                for subject in differing_names(&subjects) {
+                    let digest = |(at, of): (&&str, &BTreeMap<String, Hex>)| {
+                        ((*at).to_owned(), of.get(subject).copied().unwrap_or(Hex(0)))
+                    };
+                    let difference = Difference {
+                        subject: subject.clone(),
+                        origin: member.clone(),
+                        changing: false,
+                        digests: at.iter().zip(&subjects).map(digest).collect(),
+                    };
+                    found.insert((id, subject.clone()), difference);
+                }
+            }
+        }
+        Look {
+            nodes,
+            found,
+            is_unclear,
+        }
+    }
+
+    /// The answers of all nodes to one question, if all have one.
+    async fn all<T: DeserializeOwned>(&self, at: &[&str], query: &str) -> Option<Vec<T>> {
+        let answers = join_all(at.iter().map(|address| self.ask(address, query))).await;
+        answers.into_iter().collect::<Result<_, _>>().ok()
+    }
+}
+
+/// The writers whose rows do not amount to the same at all nodes.
+fn differing(serving: &[(&str, Vec<Origin>)]) -> BTreeMap<Hex, String> {
+    let mut digests: BTreeMap<Hex, (String, Vec<Hex>)> = BTreeMap::new();
+    for (_, origins) in serving {
+        for origin in origins {
+            let (_, all) = digests
+                .entry(origin.id)
+                .or_insert_with(|| (origin.member.clone(), Vec::new()));
+            all.push(origin.digest);
+        }
+    }
+    let differs = |all: &[Hex]| all.len() < serving.len() || all.windows(2).any(|pair| pair[0] != pair[1]);
+    let differing = digests.into_iter().filter(|(_, (_, all))| differs(all));
+    differing.map(|(id, (member, _))| (id, member)).collect()
+}
+
+fn differing_places(lists: &[Vec<Hex>]) -> Vec<usize> {
+    let Some((first, others)) = lists.split_first() else {
+        return Vec::new();
+    };
+    let differs = |at: &usize| others.iter().any(|other| other.get(*at) != first.get(*at));
+    (0..first.len()).filter(differs).collect()
+}
+
+fn differing_names(maps: &[BTreeMap<String, Hex>]) -> Vec<&String> {
+    let names: BTreeSet<&String> = maps.iter().flat_map(BTreeMap::keys).collect();
+    let differs = |name: &&String| {
+        maps.windows(2)
+            .any(|pair| pair[0].get(*name) != pair[1].get(*name))
+    };
+    names.into_iter().filter(differs).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn origins(digests: &[(u64, u64)]) -> Vec<Origin> {
+        let origin = |&(id, digest): &(u64, u64)| Origin {
+            id: Hex(id),
+            member: format!("m{id}"),
+            digest: Hex(digest),
+        };
+        digests.iter().map(origin).collect()
+    }
+
+    #[test]
+    fn a_writer_differs_whose_rows_amount_to_something_else_or_are_missing_at_a_node() {
+        let serving = [
+            ("a", origins(&[(1, 5), (2, 6), (3, 7)])),
+            ("b", origins(&[(1, 5), (2, 9)])),
+        ];
+        let ids: Vec<Hex> = differing(&serving).into_keys().collect();
+        assert_eq!(ids, [Hex(2), Hex(3)]);
+        assert_eq!(
+            differing_places(&[vec![Hex(1), Hex(2)], vec![Hex(1), Hex(3)]]),
+            [1]
+        );
+    }
+
+    #[test]
+    fn a_name_differs_that_one_node_lacks() {
+        let map = |pairs: &[(&str, u64)]| pairs.iter().map(|(k, v)| ((*k).to_owned(), Hex(*v))).collect();
+        let maps = [map(&[("x", 1), ("y", 2)]), map(&[("x", 1), ("z", 2)])];
+        assert_eq!(differing_names(&maps), ["y", "z"]);
+    }
+
+    #[test]
+    fn digests_come_back_as_they_were_written() {
+        let digests = Digests {
+            ready: true,
+            origins: origins(&[(u64::MAX, 1)]),
+        };
+        let text = serde_json::to_string(&digests).unwrap_or_default();
+        assert!(text.contains("\"ffffffffffffffff\""), "{text}");
+        assert_eq!(serde_json::from_str::<Digests>(&text).ok(), Some(digests));
+    }
+
+    #[tokio::test]
+    async fn a_node_that_does_not_answer_is_named_and_agrees_with_nobody() {
+        let closed = std::net::TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr());
+        let Ok(closed) = closed else {
+            panic!("no port");
+        };
+        let found = compare(&[closed.to_string()], Duration::ZERO).await;
+        assert!(found.nodes[0].error.is_some(), "{found:?}");
+        assert!(!found.is_proven(), "{found:?}");
+    }
+}
