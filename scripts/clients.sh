@@ -6,11 +6,27 @@ source "$(dirname "$0")/lib.sh"
 
 clients=$PWD/cluster-tests/clients
 default=(rust python-grpc python-http)
-other=()
+other=(go node)
+
+# node_modules NAME FOLDER: exactly what the lock file in the folder pins; prints where. Made again when the file changes.
+node_modules() {
+  local dir=$cache/npm/$1
+  if ! cmp -s "$2/package-lock.json" "$dir/installed.json"; then
+    rm -rf "$dir"
+    mkdir -p "$dir"
+    cp "$2/package.json" "$2/package-lock.json" "$dir"
+    (cd "$dir" && npm ci --ignore-scripts --no-audit --no-fund >npm.log 2>&1) || {
+      tail -n 20 "$dir/npm.log" >&2
+      die "npm could not install $2"
+    }
+    cp "$2/package-lock.json" "$dir/installed.json"
+  fi
+  printf '%s\n' "$dir/node_modules"
+}
 
 # client NAME: one client
 client() {
-  local python
+  local python modules
   case $1 in
     rust)
       CARGO_TARGET_DIR=$target/clients cargo build --quiet --locked --manifest-path "$clients/rust/Cargo.toml" >&2
@@ -23,6 +39,18 @@ client() {
     python-http)
       python=$(venv client-http "$clients/python/requirements-http.txt")/bin/python
       echo "python-http=$python $clients/python/http_client.py"
+      ;;
+    go)
+      needs go golang-go
+      mkdir -p "$target/clients"
+      # Modules and what is compiled are in Go's own caches. No other toolchain is wanted than the one there is.
+      (cd "$clients/go" && GOTOOLCHAIN=local go build -mod=readonly -buildvcs=false -o "$target/clients/go-client" .) >&2
+      echo "go=$target/clients/go-client"
+      ;;
+    node)
+      needs npm nodejs npm
+      modules=$(node_modules client-node "$clients/node")
+      echo "node=env NODE_PATH=$modules node $clients/node/main.js"
       ;;
     *) die "unknown client $1, there are: ${default[*]} ${other[*]}" ;;
   esac

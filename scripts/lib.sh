@@ -20,6 +20,12 @@ as_root() {
   if [ "$(id -u)" = 0 ]; then "$@"; else sudo -n "$@"; fi
 }
 
+# needs PROGRAM PACKAGE...: installs these Debian packages unless the program is there
+needs() {
+  command -v "$1" >/dev/null || { as_root apt-get update && as_root apt-get install -y "${@:2}"; } >&2 ||
+    die "$1 is not installed and cannot be"
+}
+
 # venv NAME REQUIREMENTS: a virtual environment with exactly what the file pins; prints its directory.
 # Made once and again whenever the file changes. A failed install is an error, never a skip.
 venv() {

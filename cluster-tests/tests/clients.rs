@@ -62,6 +62,18 @@ async fn the_python_sdk_finds_its_way_over_http() {
     run("python-http", &HTTP).await;
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "run by scripts/test.sh --clients"]
+async fn the_go_sdk_finds_its_way() {
+    run("go", &GRPC).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "run by scripts/test.sh --clients"]
+async fn the_node_sdk_finds_its_way() {
+    run("node", &HTTP).await;
+}
+
 /// The command line of a client, which is built or installed for it.
 fn command_of(name: &str) -> Result<Vec<String>> {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../scripts/clients.sh");
