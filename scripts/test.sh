@@ -3,21 +3,25 @@
 #
 #   scripts/test.sh                everything
 #   scripts/test.sh --fast         the gate and the tests that start no process
-#   scripts/test.sh --only NAME    one layer: check, unit, build, cluster, golden, clients (repeatable)
+#   scripts/test.sh --ecosystem    everything, and applications of Spring Cloud Alibaba and Dubbo
+#   scripts/test.sh --only NAME    one layer: check, unit, build, cluster, golden, clients, ecosystem (repeatable)
 #
-# Installs what it needs besides Rust (python3-venv, Python packages) and fails where that fails: nothing is skipped.
+# Installs what it needs besides Rust (python3-venv, Python packages; a JDK and Maven for --ecosystem) and fails where
+# that fails: nothing is skipped.
 # ROLLCALL_BIN names the program under test; without it, the layers that need it build it first (profile `soak`).
 # Every layer's output is kept in .cache/logs. The last line counts tests: `N passed, N failed`.
 source "$(dirname "$0")/lib.sh"
 
 layers=(check unit build cluster golden clients)
-only=()
+extra=(ecosystem)
+only=() more=()
 while [ $# -gt 0 ]; do
   case $1 in
     --fast) only=(check unit) ;;
+    --ecosystem) more+=(ecosystem) ;;
     --only)
-      [ $# -gt 1 ] || die "--only needs a name: ${layers[*]}"
-      [[ " ${layers[*]} " == *" $2 "* ]] || die "unknown layer $2, there are: ${layers[*]}"
+      [ $# -gt 1 ] || die "--only needs a name: ${layers[*]} ${extra[*]}"
+      [[ " ${layers[*]} ${extra[*]} " == *" $2 "* ]] || die "unknown layer $2, there are: ${layers[*]} ${extra[*]}"
       only+=("$2")
       shift
       ;;
@@ -30,6 +34,7 @@ while [ $# -gt 0 ]; do
   shift
 done
 [ ${#only[@]} -gt 0 ] || only=("${layers[@]}")
+only+=("${more[@]}")
 
 logs=$cache/logs
 mkdir -p "$logs"
@@ -85,13 +90,19 @@ with_binary() {
 }
 
 # The scenarios on real processes, but for those that have a layer of their own.
-run_cluster() { with_binary run_tests 'cluster-tests/(?!lib$|bin$|golden$|clients$).*' --test-threads 4; }
+run_cluster() { with_binary run_tests 'cluster-tests/(?!lib$|bin$|golden$|clients$|ecosystem$).*' --test-threads 4; }
 
 run_golden() { with_binary run_tests 'cluster-tests/golden' --nocapture; }
 
 run_clients() {
   scripts/clients.sh >/dev/null
   with_binary run_tests 'cluster-tests/clients' --nocapture --test-threads 3
+}
+
+# At most four Java machines run at a time.
+run_ecosystem() {
+  scripts/ecosystem.sh >/dev/null
+  with_binary run_tests 'cluster-tests/ecosystem' --ignored --nocapture --test-threads 1
 }
 
 # passed and failed tests in a log, by the closing lines of cargo's and tidy's runners
