@@ -4,20 +4,24 @@
 #   scripts/test.sh                everything
 #   scripts/test.sh --fast         the gate and the tests that start no process
 #   scripts/test.sh --clients      everything, and the official clients of Java, Go and Node
-#   scripts/test.sh --only NAME    one layer: check, unit, build, cluster, golden, clients, other-clients (repeatable)
+#   scripts/test.sh --ecosystem    everything, and applications of Spring Cloud Alibaba and Dubbo
+#   scripts/test.sh --only NAME    one layer: check, unit, build, cluster, golden, clients, other-clients, ecosystem
+#                                  (repeatable)
 #
-# Installs what it needs besides Rust (python3-venv, Python packages) and fails where that fails: nothing is skipped.
+# Installs what it needs besides Rust (python3-venv, Python packages; a JDK and Maven for --ecosystem) and fails where
+# that fails: nothing is skipped.
 # ROLLCALL_BIN names the program under test; without it, the layers that need it build it first (profile `soak`).
 # Every layer's output is kept in .cache/logs. The last line counts tests: `N passed, N failed`.
 source "$(dirname "$0")/lib.sh"
 
 layers=(check unit build cluster golden clients)
-extra=(other-clients)
+extra=(other-clients ecosystem)
 only=() more=()
 while [ $# -gt 0 ]; do
   case $1 in
     --fast) only=(check unit) ;;
     --clients) more+=(other-clients) ;;
+    --ecosystem) more+=(ecosystem) ;;
     --only)
       [ $# -gt 1 ] || die "--only needs a name: ${layers[*]} ${extra[*]}"
       [[ " ${layers[*]} ${extra[*]} " == *" $2 "* ]] || die "unknown layer $2, there are: ${layers[*]} ${extra[*]}"
@@ -89,7 +93,7 @@ with_binary() {
 }
 
 # The scenarios on real processes, but for those that have a layer of their own.
-run_cluster() { with_binary run_tests 'cluster-tests/(?!lib$|bin$|golden$|clients$).*' --test-threads 4; }
+run_cluster() { with_binary run_tests 'cluster-tests/(?!lib$|bin$|golden$|clients$|ecosystem$).*' --test-threads 4; }
 
 run_golden() { with_binary run_tests 'cluster-tests/golden' --nocapture; }
 
@@ -101,6 +105,12 @@ run_clients() {
 run_other-clients() {
   scripts/clients.sh --all >/dev/null
   with_binary run_tests 'cluster-tests/clients' --ignored --nocapture --test-threads 2
+}
+
+# At most four Java machines run at a time.
+run_ecosystem() {
+  scripts/ecosystem.sh >/dev/null
+  with_binary run_tests 'cluster-tests/ecosystem' --ignored --nocapture --test-threads 1
 }
 
 # passed and failed tests in a log, by the closing lines of cargo's and tidy's runners
