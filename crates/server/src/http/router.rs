@@ -60,8 +60,7 @@ impl Route {
     }
 
     /// The path below the context path.
-    #[cfg(test)]
-    pub(crate) fn path(&self) -> &'static str {
+    pub fn path(&self) -> &'static str {
         self.path
     }
 
@@ -142,7 +141,7 @@ static PATHS: &[Route] = &[
     open!(V1, "/v1/auth/login", POST now v1::auth::login, GET now v1::auth::login),
     open!(V1, "/v1/auth/users/login", POST now v1::auth::login, GET now v1::auth::login),
     open!(V1, "/serverlist", GET now v1::cluster::server_list),
-    open!(V1, "/actuator/prometheus", GET now prometheus::metrics),
+    open!(V1, "/actuator/prometheus", GET waits prometheus::metrics),
     open!(V1, "/actuator/health", GET now prometheus::health),
     // === v2, naming ===
     naming!(V2, "/v2/ns/instance",
