@@ -89,13 +89,13 @@ impl Params {
         Params { api, lack, ..self }
     }
 
-    /// Adds what stands in the path.
+    /// Adds what stands in the path; it wins over what the query says.
     ///
     /// # Errors
     /// 400 for what cannot be decoded.
     pub fn add_from_path(&mut self, name: &'static str, raw: &str) -> Result<(), HttpFailure> {
         let value = decode(raw.as_bytes(), "path")?;
-        self.pairs.push((SmolStr::new_static(name), value));
+        self.pairs.insert(0, (SmolStr::new_static(name), value));
         Ok(())
     }
 
