@@ -33,6 +33,11 @@ async fn the_python_sdk_finds_its_way_over_http() {
     run("python-http", 9).await;
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn parsers_of_others_read_metrics_and_the_description() {
+    run("formats", 3).await;
+}
+
 /// Command line of each client, by name.
 fn programs() -> &'static BTreeMap<String, Vec<String>> {
     static PROGRAMS: OnceLock<BTreeMap<String, Vec<String>>> = OnceLock::new();

@@ -88,6 +88,11 @@ impl HttpApp {
         params.check(self.metadata_limit())
     }
 
+    /// Path before all paths of the protocol; empty for none.
+    pub fn context_path(&self) -> &str {
+        &self.0.settings.context_path
+    }
+
     /// Main port.
     pub fn main_port(&self) -> u16 {
         self.0.settings.main_port
@@ -317,7 +322,7 @@ fn is_preflight(method: &Method, headers: &HeaderMap) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use http_body_util::Full;
     use rollcall_node::NodeConfig;
     use rollcall_node::request::ConnectionInfo;
@@ -329,7 +334,7 @@ mod tests {
     const BODY_MAX: usize = 64;
 
     /// A single node that is ready.
-    fn app() -> HttpApp {
+    pub(crate) fn app() -> HttpApp {
         let address = "127.0.0.1:8848";
         let clock = Clock::start();
         let config = NodeConfig::new(address, &[address], 1);

@@ -17,7 +17,7 @@ use crate::http::shared::{
     beat, client, health, instance, loader, metadata_batch, metrics, namespace, service, settings, state,
     switches,
 };
-use crate::http::{discovery, own, prometheus, quarantine, v1, v2, v3};
+use crate::http::{discovery, openapi, own, prometheus, quarantine, v1, v2, v3};
 
 /// What comes of a call, later.
 pub type Answer<'a> = Pin<Box<dyn Future<Output = Result<Reply, HttpFailure>> + Send + 'a>>;
@@ -39,16 +39,19 @@ pub struct Route {
     pub api: Api,
     /// Only answered once the node is ready.
     pub is_naming: bool,
-    calls: &'static [(&'static str, Handler)],
+    calls: &'static [Call],
+}
+
+/// A method of a path.
+struct Call {
+    method: &'static str,
+    handler: Handler,
+    /// The handler as it is named in the table, for the document that describes it.
+    name: &'static str,
 }
 
 impl Route {
-    const fn new(
-        api: Api,
-        path: &'static str,
-        is_naming: bool,
-        calls: &'static [(&'static str, Handler)],
-    ) -> Self {
+    const fn new(api: Api, path: &'static str, is_naming: bool, calls: &'static [Call]) -> Self {
         Route {
             path,
             api,
@@ -83,20 +86,35 @@ impl Route {
 
     /// What answers a method; `None` when the path does not have it.
     pub fn handler(&self, method: &str) -> Option<&Handler> {
-        let call = self.calls.iter().find(|(name, _)| *name == method);
-        call.map(|(_, handler)| handler)
+        let call = self.calls.iter().find(|call| call.method == method);
+        call.map(|call| &call.handler)
     }
 
     /// The methods it has, as the header `Allow` names them.
     pub fn methods(&self) -> String {
-        let names: Vec<_> = self.calls.iter().map(|(method, _)| *method).collect();
+        let names: Vec<_> = self.calls.iter().map(|call| call.method).collect();
         names.join(", ").replace("GET", "GET, HEAD")
+    }
+
+    /// Its methods, each with the name of its handler.
+    pub fn calls(&self) -> impl Iterator<Item = (&'static str, &'static str)> + use<> {
+        let calls: &'static [Call] = self.calls;
+        calls.iter().map(|call| (call.method, call.name))
+    }
+
+    /// True when the parameter stands in the path.
+    pub fn has_in_path(&self, name: &str) -> bool {
+        self.path.contains(&format!("{{{name}}}"))
     }
 }
 
 macro_rules! calls {
     ($($method:ident $kind:ident $handler:path),+) => {
-        &[$((stringify!($method), calls!(@ $kind $handler))),+]
+        &[$(Call {
+            method: stringify!($method),
+            handler: calls!(@ $kind $handler),
+            name: stringify!($handler),
+        }),+]
     };
     (@ now $handler:path) => { Handler::Now($handler) };
     (@ waits $handler:path) => { Handler::Waits(|app, params| Box::pin($handler(app, params))) };
@@ -160,6 +178,7 @@ static PATHS: &[Route] = &[
     open!(V1, "/serverlist", GET now v1::cluster::server_list),
     open!(V1, "/actuator/prometheus", GET waits prometheus::metrics),
     open!(V1, "/actuator/health", GET now prometheus::health),
+    open!(V1, "/openapi.json", GET now openapi::document),
     naming!(V1, "/prometheus", GET waits discovery::targets),
     naming!(V1, "/prometheus/namespaceId/{namespaceId}", GET waits discovery::targets),
     naming!(V1, "/prometheus/namespaceId/{namespaceId}/service/{serviceName}", GET waits discovery::targets),
@@ -285,9 +304,13 @@ type Table = HashMap<&'static str, &'static Route, RandomState>;
 static TABLE: LazyLock<Table> = LazyLock::new(|| PATHS.iter().map(|route| (route.path, route)).collect());
 
 /// All paths below the context path.
-#[cfg(test)]
-pub(crate) fn paths() -> &'static [Route] {
+pub fn paths() -> &'static [Route] {
     PATHS
+}
+
+/// All paths outside the context path.
+pub fn own_paths() -> &'static [Route] {
+    OWN_PATHS
 }
 
 /// A route, and the parameters that stand in the path, not decoded.
