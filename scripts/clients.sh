@@ -5,7 +5,7 @@
 source "$(dirname "$0")/lib.sh"
 
 clients=$PWD/cluster-tests/clients
-default=(rust python-grpc python-http)
+default=(rust python-grpc python-http formats)
 other=(go node)
 
 # node_modules NAME FOLDER: exactly what the lock file in the folder pins; prints where. Made again when the file changes.
@@ -39,6 +39,10 @@ client() {
     python-http)
       python=$(venv client-http "$clients/python/requirements-http.txt")/bin/python
       echo "python-http=$python $clients/python/http_client.py"
+      ;;
+    formats)
+      python=$(venv formats "$clients/python/requirements-formats.txt")/bin/python
+      echo "formats=$python $clients/python/formats.py"
       ;;
     go)
       needs go golang-go

@@ -42,13 +42,42 @@ impl fmt::Display for Millis {
     }
 }
 
+/// A span in microseconds, or a point on the monotonic clock read that finely. Only latencies are measured in it.
+#[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Micros(pub u64);
+
+impl Micros {
+    /// The span since `earlier`, or zero when `earlier` lies in the future.
+    pub const fn since(self, earlier: Micros) -> Micros {
+        Micros(self.0.saturating_sub(earlier.0))
+    }
+
+    /// The span in seconds.
+    pub fn as_secs(self) -> f64 {
+        self.0 as f64 / 1e6
+    }
+}
+
 /// The two clocks of a process at one moment, read outside and handed in with every call.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Now {
     /// Milliseconds since an arbitrary start; never goes back. Every age and every deadline counts on it.
     pub mono: Millis,
+    /// The same clock in microseconds, for measuring latencies.
+    pub fine: Micros,
     /// Milliseconds since the Unix epoch; may jump. Only feeds the hybrid clock and what clients read as a time.
     pub wall: Millis,
+}
+
+impl Now {
+    /// A moment that is known to the millisecond only.
+    pub const fn at(mono: Millis, wall: Millis) -> Self {
+        Now {
+            mono,
+            fine: Micros(mono.0.saturating_mul(1000)),
+            wall,
+        }
+    }
 }
 
 /// The order of writes over all members: hybrid logical time, then the member that wrote.

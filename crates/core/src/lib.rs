@@ -6,12 +6,14 @@
 
 pub mod clock;
 pub mod expiry;
+pub mod latency;
 pub mod member_id;
 pub mod model;
 pub mod ownership;
 pub mod registry;
 
-pub use clock::{HybridClock, Millis, Now, Stamp};
+pub use clock::{HybridClock, Micros, Millis, Now, Stamp};
+pub use latency::{Latencies, LatencyCounts, Peak};
 pub use member_id::MemberId;
 pub use model::instance::{BeatTimes, Instance, RowAddress, RowKey};
 pub use model::limits::{self, Violation};

@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use parking_lot::{Mutex, RwLock};
 use rollcall_core::ownership::Mapper;
 use rollcall_core::registry::change::ClientId;
-use rollcall_core::{MemberId, Millis, Now, Registry, Stamp};
+use rollcall_core::{Latencies, LatencyCounts, MemberId, Millis, Now, Registry, Stamp};
 use smol_str::SmolStr;
 
 use crate::effect::{Effect, Effects, Report};
@@ -105,6 +105,29 @@ pub(crate) struct Peer {
     pub(crate) inbound: Mutex<Inbound>,
     /// How far this member's log is followed here. The innermost of all locks.
     pub(crate) followed: Mutex<Followed>,
+    /// Time from a write of this member until the peer has said that it is applied there.
+    pub(crate) synced: Latencies,
+}
+
+/// How the replication with one peer stands.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PeerStatus {
+    /// The link to the peer is up.
+    pub is_up: bool,
+    /// The link from the peer is up.
+    pub is_followed: bool,
+    /// Operations of this member that the peer has not acknowledged.
+    pub n_behind: u64,
+    /// Frames that are made and wait for the stream.
+    pub n_frames: usize,
+    /// Questions of the peer that wait for their answer.
+    pub n_questions: usize,
+    /// Beats that wait to be told to the peer.
+    pub n_beats: usize,
+    /// Replies to the peer that wait for the stream.
+    pub n_replies: usize,
+    /// Time from a write of this member until the peer has said that it is applied there.
+    pub synced: LatencyCounts,
 }
 
 /// One member's side of the replication.
@@ -164,6 +187,7 @@ impl Engine {
                     outbound: Mutex::default(),
                     inbound: Mutex::default(),
                     followed: Mutex::default(),
+                    synced: Latencies::default(),
                 },
             )
         };
@@ -281,6 +305,24 @@ impl Engine {
         self.members.lock().peers().to_vec()
     }
 
+    /// How the replication with each peer stands, sorted by address.
+    pub fn peer_statuses(&self) -> Vec<(SmolStr, PeerStatus)> {
+        let members = self.members().into_iter();
+        let status = |peer: &Peer| {
+            let (is_followed, n_replies) = peer.inbound.lock().backlog();
+            let outbound = peer.outbound.lock();
+            PeerStatus {
+                is_followed,
+                n_replies,
+                synced: peer.synced.counts(),
+                ..outbound.backlog(self.log.head())
+            }
+        };
+        members
+            .filter_map(|member| Some((member.address, status(self.peers.get(&member.id)?))))
+            .collect()
+    }
+
     /// What this member says when it dials another.
     pub fn hello(&self) -> LinkHello {
         LinkHello {
@@ -372,10 +414,13 @@ impl Engine {
 
     /// Wakes the links if this member has written. The node calls it once, at the end of each of its calls, when no
     /// link is locked.
-    pub fn signal_writes(&self, effects: &mut Effects) {
+    pub fn signal_writes(&self, now: Now, effects: &mut Effects) {
         if self.log.take_dirty() {
+            let head = self.log.head();
             for peer in self.peers.values() {
-                if peer.outbound.lock().is_up() {
+                let mut outbound = peer.outbound.lock();
+                if outbound.is_up() {
+                    outbound.note_write(head, now.fine);
                     effects.push(Effect::LinkReady(peer.id));
                 }
             }

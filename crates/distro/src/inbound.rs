@@ -53,6 +53,14 @@ impl Inbound {
         self.is_loaded && !self.is_stale
     }
 
+    /// Whether the link is up, and how many replies wait on it.
+    pub(crate) fn backlog(&self) -> (bool, usize) {
+        (
+            self.link.is_some(),
+            self.replies.len() + usize::from(self.is_ack_due),
+        )
+    }
+
     /// Drops the link: what waits on it is old. The member will dial again and go on where it was.
     pub(crate) fn distrust(&mut self) {
         self.link = None;

@@ -18,7 +18,7 @@ pub mod outbound;
 mod repairs;
 
 pub use effect::{Effect, Effects, Report};
-pub use engine::{DistroConfig, DistroCounters, Engine, LinkId};
+pub use engine::{DistroConfig, DistroCounters, Engine, LinkId, PeerStatus};
 pub use faults::{Fault, Faults};
 pub use members::{Death, Member, MemberState, OwnershipView, ProbeResult};
 pub use outbound::LinkError;

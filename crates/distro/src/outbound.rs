@@ -8,11 +8,11 @@ use hashbrown::HashSet;
 use rollcall_core::registry::change::{RowOp, Versioned};
 use rollcall_core::registry::digest::N_BUCKETS;
 use rollcall_core::registry::repair::Scope;
-use rollcall_core::{MemberId, Millis, Now, RowKey, ServiceKey};
+use rollcall_core::{Latencies, LatencyCounts, MemberId, Micros, Millis, Now, RowKey, ServiceKey};
 
 use crate::convert::row_op;
 use crate::effect::{Effect, Effects};
-use crate::engine::{Engine, LinkId, Peer};
+use crate::engine::{Engine, LinkId, Peer, PeerStatus};
 use crate::faults::Fault;
 use crate::log::Next;
 use crate::message::{Followed, Frame, LinkRefusal, Op, Reply, Resume, Welcome};
@@ -27,6 +27,8 @@ const MAX_IDS: usize = 16_384;
 const MAX_WANTS: usize = 1024;
 /// Rows whose beats wait to be relayed on one link.
 const MAX_BEATS: usize = 100_000;
+/// Writes per link whose acknowledgement is timed.
+const MAX_UNACKED: usize = 4096;
 /// How long beats are collected before they are relayed.
 const BEAT_BATCH: Millis = Millis(100);
 
@@ -60,6 +62,10 @@ pub(crate) struct Outbound {
     beats: BTreeMap<ServiceKey, BTreeSet<RowKey>>,
     n_beats: usize,
     beats_since: Option<Millis>,
+    /// Last sequence number that the peer acknowledged.
+    acked: u64,
+    /// Where this member's log stood after some of its writes, and when they were made, until they are acknowledged.
+    unacked: VecDeque<(u64, Micros)>,
 }
 
 impl Outbound {
@@ -82,8 +88,41 @@ impl Outbound {
             beats: std::mem::take(&mut self.beats),
             n_beats: self.n_beats,
             beats_since: self.beats_since,
+            acked: self.acked,
+            unacked: std::mem::take(&mut self.unacked),
             ..Outbound::default()
         };
+    }
+
+    /// Notes when the log reached `head`, so that the acknowledgement tells how long it took. While many writes wait for
+    /// theirs, further ones are not noted.
+    pub(crate) fn note_write(&mut self, head: u64, now: Micros) {
+        let is_newer = self.unacked.back().is_none_or(|last| last.0 < head);
+        if is_newer && self.unacked.len() < MAX_UNACKED {
+            self.unacked.push_back((head, now));
+        }
+    }
+
+    /// Takes note of an acknowledgement.
+    fn note_ack(&mut self, seq: u64, synced: &Latencies, now: Micros) {
+        self.acked = seq;
+        while let Some((_, made)) = self.unacked.pop_front_if(|(head, _)| *head <= seq) {
+            synced.record(now.since(made));
+        }
+    }
+
+    /// What waits on this side of the link.
+    pub(crate) fn backlog(&self, head: u64) -> PeerStatus {
+        PeerStatus {
+            is_up: self.is_up(),
+            is_followed: false,
+            n_behind: head.saturating_sub(self.acked),
+            n_frames: self.staged.len(),
+            n_questions: self.wants.len(),
+            n_beats: self.n_beats,
+            n_replies: 0,
+            synced: LatencyCounts::default(),
+        }
     }
 
     fn has_work(&self) -> bool {
@@ -103,6 +142,9 @@ impl Engine {
             outbound.renew(Some(link));
             match welcome.resume {
                 Resume::Fresh => {
+                    // It has nothing, and acknowledges the position before it has the rows that belong to it.
+                    outbound.acked = 0;
+                    outbound.unacked.clear();
                     outbound.sent = self.log.head();
                     let begin = Frame::SnapshotBegin { seq: outbound.sent };
                     outbound.staged.push_back(begin);
@@ -371,6 +413,7 @@ impl Engine {
                 if seq > outbound.sent {
                     return Err(LinkError::Protocol("acknowledged what was not sent"));
                 }
+                outbound.note_ack(seq, &peer.synced, now.fine);
                 effects.push(Effect::Acked(peer.id, seq));
             }
             Reply::WantAll { bucket } => {

@@ -65,10 +65,7 @@ mod tests {
     use super::*;
 
     fn at(wall: u64) -> Now {
-        Now {
-            mono: Millis(0),
-            wall: Millis(wall),
-        }
+        Now::at(Millis(0), Millis(wall))
     }
 
     #[test]

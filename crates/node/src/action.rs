@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use rollcall_core::registry::change::RowOp;
-use rollcall_core::{MemberId, Millis, ServiceKey, ServiceView};
+use rollcall_core::{MemberId, Micros, Millis, ServiceKey, ServiceView};
 use rollcall_distro::Report;
 use rollcall_distro::message::{Forward, Probe};
 use smol_str::SmolStr;
@@ -35,6 +35,9 @@ pub struct Push {
     pub view: Arc<ServiceView>,
     /// `lastRefTime` of the message: rises strictly with every changed list of the service.
     pub last_ref_time: Millis,
+    /// When the first of the changes was made that it tells of; `None` when it tells of none. For
+    /// [`Node::push_sent`](crate::Node::push_sent).
+    pub changed: Option<Micros>,
 }
 
 /// The current list of one service for a 1.x client.
@@ -52,14 +55,17 @@ pub struct UdpPush {
     pub view: Arc<ServiceView>,
     /// `lastRefTime` of the list.
     pub last_ref_time: Millis,
+    /// As in [`Push`]; `None` as well when it is sent once more.
+    pub changed: Option<Micros>,
 }
 
 /// One effect asked of the shell.
 #[derive(Debug)]
 pub enum Action {
-    /// Send a list to a subscriber and report its acknowledgement by `push_acked`.
+    /// Send a list to a subscriber, report by `push_sent` when the stream takes it, and its acknowledgement by
+    /// `push_acked`.
     Push(Push),
-    /// Send a list by UDP and report by `udp_acked`, or by `udp_failed` when it could not be sent.
+    /// Send a list by UDP and report by `push_sent` and `udp_acked`, or by `udp_failed` when it could not be sent.
     PushUdp(UdpPush),
     /// Ask an idle client whether it lives (`ClientDetectionRequest`) and report the answer by `push_acked`.
     Detect {

@@ -1,7 +1,7 @@
 //! What clients with a connection ask: setting up, registering, subscribing, acknowledging.
 
 use rollcall_core::registry::change::ClientId;
-use rollcall_core::{Instance, Now, RowKey, ServiceKey};
+use rollcall_core::{Instance, Micros, Now, RowKey, ServiceKey};
 use rollcall_distro::Effects;
 use smol_str::SmolStr;
 
@@ -11,6 +11,7 @@ use crate::error::NodeError;
 use crate::metrics::Counters;
 use crate::node::Node;
 use crate::push::Outcome;
+use crate::push::costs::PushWay;
 use crate::reads::ServiceAnswer;
 use crate::request::{ConnectionId, ConnectionInfo, UdpTarget};
 
@@ -214,9 +215,14 @@ impl Node {
             .udp_polled(target, service, clusters.into(), counters, now, actions);
     }
 
+    /// A push has left: the stream took it, or the datagram was sent. `changed` is what the push says.
+    pub fn push_sent(&self, way: PushWay, changed: Option<Micros>, now: Now) {
+        self.counters.push_costs.sent(way, changed, now);
+    }
+
     /// An acknowledgement of a push came from `target`; one that nobody waits for is ignored.
-    pub fn udp_acked(&self, target: &UdpTarget, stamp: u64) {
-        self.pusher.udp_acked(target, stamp, &self.counters);
+    pub fn udp_acked(&self, target: &UdpTarget, stamp: u64, now: Now) {
+        self.pusher.udp_acked(target, stamp, &self.counters, now);
     }
 
     /// A push could not be sent from here.
@@ -256,8 +262,14 @@ impl Node {
             Outcome::TimedOut => &self.counters.pushes_timed_out,
         });
         let registry = &self.registry;
-        self.pusher.ended(
+        let sent = self.pusher.ended(
             registry, id, request_id, &service, &clusters, outcome, now, actions,
         );
+        if let Some(sent) = sent.filter(|_| outcome == Outcome::Acked) {
+            self.counters.push_costs.acked(PushWay::Grpc, sent.changed, now);
+            if sent.is_empty {
+                Counters::add(&self.counters.pushes_empty);
+            }
+        }
     }
 }

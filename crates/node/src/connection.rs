@@ -127,6 +127,14 @@ impl Connections {
         self.table.len()
     }
 
+    /// The number of connections that register or discover.
+    pub(crate) fn n_naming(&self) -> usize {
+        self.table
+            .iter()
+            .filter(|entry| entry.value().info.is_naming)
+            .count()
+    }
+
     /// The number of connections, and of those that may be asked to move.
     pub(crate) fn count(&self) -> (usize, usize) {
         (self.len(), self.n_sdk.load(Ordering::Relaxed))

@@ -143,6 +143,7 @@ impl Node {
         for (connection, request_id) in self.pusher.timed_out(now.mono) {
             self.push_ended(connection, request_id, Outcome::TimedOut, now, actions);
         }
+        self.counters.push_costs.tick(now);
         self.tick_loader(now, actions);
         self.pusher.tick_udp(&self.counters, now, actions);
         self.give(self.pending.overdue(now.mono), actions);
@@ -256,7 +257,7 @@ impl Node {
 
     /// Turns what the engine and the registry did into actions.
     pub(crate) fn settle(&self, mut effects: Effects, now: Now, actions: &mut Actions) {
-        self.engine.signal_writes(&mut effects);
+        self.engine.signal_writes(now, &mut effects);
         effects.changes.sort();
         for changes in effects.changes.chunk_by(|a, b| a == b) {
             if let Some(service) = changes.first() {

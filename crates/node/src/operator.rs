@@ -7,11 +7,15 @@ use std::sync::atomic::Ordering;
 use rollcall_core::registry::census::Census;
 use rollcall_core::registry::row::Publisher;
 use rollcall_core::{Instance, MemberId, Millis, Now, RowKey, ServiceKey};
-use rollcall_distro::{MemberState, Repair};
+use rollcall_distro::{MemberState, PeerStatus, Repair};
 use smol_str::SmolStr;
 
-use crate::metrics::NodeMetrics;
+use crate::metrics::{NodeMetrics, Value};
 use crate::node::Node;
+use crate::push::costs::PushWay;
+
+/// Name, meaning and value of a gauge that each peer has.
+type PeerGauge = (&'static str, &'static str, fn(&PeerStatus) -> u64);
 
 /// A member as operators see it.
 #[derive(Clone, Debug)]
@@ -189,9 +193,12 @@ impl Node {
         view.owner(service).and_then(|id| view.address(id).cloned())
     }
 
-    /// Counters and gauges.
-    pub fn metrics(&self) -> NodeMetrics {
-        let mut m = NodeMetrics::default();
+    /// Counters, gauges and histograms.
+    pub fn metrics(&self, now: Now) -> NodeMetrics {
+        let mut m = NodeMetrics {
+            recent_costs: self.counters.push_costs.recent(now),
+            ..NodeMetrics::default()
+        };
         let c = &self.counters;
         m.counter(
             "rollcall_pushes_sent",
@@ -208,6 +215,11 @@ impl Node {
             "rollcall_pushes_timed_out",
             "Pushes without an acknowledgement",
             &c.pushes_timed_out,
+        );
+        m.counter(
+            "rollcall_pushes_empty",
+            "Pushes acknowledged, over gRPC or UDP, of a list without an instance",
+            &c.pushes_empty,
         );
         for (name, help, counter) in [
             (
@@ -345,6 +357,11 @@ impl Node {
             self.connections.len(),
         );
         m.gauge(
+            "rollcall_naming_connections",
+            "Connections of clients that register or discover",
+            self.connections.n_naming(),
+        );
+        m.gauge(
             "rollcall_subscriptions",
             "Subscriptions of connections",
             self.pusher.n_subscriptions(),
@@ -367,6 +384,11 @@ impl Node {
         );
         m.gauge("rollcall_instances", "Instances held", self.registry.n_rows());
         m.gauge(
+            "rollcall_orphans",
+            "Instances held whose member is not alive, by publisher",
+            self.registry.n_orphans(),
+        );
+        m.gauge(
             "rollcall_clients",
             "Publishing clients known, of all members",
             self.registry.n_clients(),
@@ -380,6 +402,11 @@ impl Node {
             "rollcall_pushes_unacked",
             "Pushes not acknowledged yet",
             self.pusher.n_unacked(),
+        );
+        m.gauge(
+            "rollcall_udp_pushes_unacked",
+            "Pushes over UDP not acknowledged yet",
+            self.pusher.n_udp_unacked(),
         );
         m.gauge(
             "rollcall_fuzzy_watches",
@@ -401,6 +428,82 @@ impl Node {
             "Bytes of encoded answers kept",
             self.registry.answer_bytes(),
         );
+        self.add_latencies(&mut m);
+        self.add_peers(&mut m);
         m
+    }
+
+    fn add_latencies(&self, m: &mut NodeMetrics) {
+        let costs = PushWay::ALL.map(|way| (way.name(), self.counters.push_costs.counts(way)));
+        let sent = costs.map(|(way, (sent, _))| (way.into(), Value::Histogram(sent)));
+        m.labelled(
+            "rollcall_push_sent_seconds",
+            "Time from a change until the push that tells of it leaves",
+            "way",
+            sent,
+        );
+        let acked = costs.map(|(way, (_, acked))| (way.into(), Value::Histogram(acked)));
+        m.labelled(
+            "rollcall_push_acked_seconds",
+            "Time from a change until the push that tells of it is acknowledged",
+            "way",
+            acked,
+        );
+    }
+
+    fn add_peers(&self, m: &mut NodeMetrics) {
+        let peers = self.engine.peer_statuses();
+        let gauges: [PeerGauge; 7] = [
+            (
+                "rollcall_peer_link_up",
+                "1 when the link to the member is up",
+                |p| p.is_up.into(),
+            ),
+            (
+                "rollcall_peer_followed",
+                "1 when the link from the member is up",
+                |p| p.is_followed.into(),
+            ),
+            (
+                "rollcall_peer_log_behind",
+                "Operations of this member that the other has not acknowledged",
+                |p| p.n_behind,
+            ),
+            (
+                "rollcall_peer_frames_waiting",
+                "Frames that wait for the stream to the member",
+                |p| p.n_frames as u64,
+            ),
+            (
+                "rollcall_peer_questions_waiting",
+                "Questions of the member that wait for their answer",
+                |p| p.n_questions as u64,
+            ),
+            (
+                "rollcall_peer_beats_waiting",
+                "Beats that wait to be told to the member",
+                |p| p.n_beats as u64,
+            ),
+            (
+                "rollcall_peer_replies_waiting",
+                "Replies that wait for the stream from the member",
+                |p| p.n_replies as u64,
+            ),
+        ];
+        for (name, help, pick) in gauges {
+            let values = peers
+                .iter()
+                .map(|(address, status)| (address.clone(), Value::Gauge(pick(status) as f64)));
+            m.labelled(name, help, "member", values);
+        }
+        let synced = peers
+            .into_iter()
+            .map(|(address, status)| (address, Value::Histogram(status.synced)));
+        m.labelled(
+            "rollcall_sync_seconds",
+            "Time from a write of this member until the other has acknowledged that it is applied there",
+            "member",
+            synced,
+        );
     }
 }

@@ -5,6 +5,7 @@
 //! happens meanwhile is sent as one list when the acknowledgement is in. So nothing is queued but the newest list, and
 //! a subscriber that does not answer costs the others nothing.
 
+pub(crate) mod costs;
 mod udp;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -14,7 +15,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use dashmap::DashMap;
 use foldhash::fast::FixedState;
 use parking_lot::{ArcMutexGuard, Mutex, RawMutex};
-use rollcall_core::{Millis, Now, Registry, ServiceKey};
+use rollcall_core::{Micros, Millis, Now, Registry, Selection, ServiceKey, ServiceView};
 use rollcall_distro::{Fault, Faults};
 use smol_str::SmolStr;
 
@@ -60,11 +61,29 @@ struct Subscriber {
     clusters: Option<SmolStr>,
     /// Version of the list it has or is being sent; `None` when the last push failed.
     version: Option<u64>,
-    outstanding: Option<u64>,
+    outstanding: Option<Outstanding>,
+    /// When the first of the changes was made that it has not been sent and that a fan-out passed it over with.
+    behind_since: Option<Micros>,
     /// It gets the list once more although its version may not have moved.
     is_first_due: bool,
     failures: u32,
     not_before: Millis,
+}
+
+/// A push that is not acknowledged.
+#[derive(Clone, Copy, Debug)]
+struct Outstanding {
+    request_id: u64,
+    sent: Sent,
+}
+
+/// What is remembered of a push until it has ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Sent {
+    /// When the first of the changes was made that it tells of.
+    pub(crate) changed: Option<Micros>,
+    /// Its list has no instance.
+    pub(crate) is_empty: bool,
 }
 
 /// The subscribers of one service.
@@ -73,6 +92,8 @@ struct Topic {
     subscribers: Vec<Subscriber>,
     udp: UdpSubscribers,
     last_pushed: Option<Millis>,
+    /// When the first change was made since the last fan-out.
+    changed: Option<Micros>,
     window: Millis,
     recent: Recent,
     /// When it is due, if it is in the queue.
@@ -224,6 +245,7 @@ impl Pusher {
             clusters,
             version: None,
             outstanding: None,
+            behind_since: None,
             is_first_due: is_first,
             failures: 0,
             not_before: Millis(0),
@@ -306,6 +328,7 @@ impl Pusher {
         }
         let mut topic = topic.lock();
         topic.recent.add(n_changes as u64, now.mono);
+        topic.changed.get_or_insert(now.fine);
         let at = topic.next_slot(now.mono + self.delay.unwrap_or_default());
         self.schedule(service, &mut topic, at);
         actions.wake();
@@ -385,12 +408,18 @@ impl Pusher {
         sent: &Expect<'_>,
     ) {
         topic.due = None;
+        let changed = topic.changed.take();
         let (view, last_ref_time) = registry.read(service, now.wall);
         let version = view.version();
         let mut n_sent = 0u64;
         let mut retry_at: Option<Millis> = None;
         for subscriber in &mut topic.subscribers {
-            let is_current = subscriber.version == Some(version) && !subscriber.is_first_due;
+            let has_version = subscriber.version == Some(version);
+            subscriber.behind_since = match has_version {
+                true => None,
+                false => subscriber.behind_since.or(changed),
+            };
+            let is_current = has_version && !subscriber.is_first_due;
             if subscriber.outstanding.is_some() || is_current {
                 continue;
             }
@@ -403,7 +432,12 @@ impl Pusher {
             if !sent(connection, request_id, service, &subscriber.clusters) {
                 continue;
             }
-            subscriber.outstanding = Some(request_id);
+            let changed = subscriber.behind_since.take();
+            let is_empty = is_empty(&view, subscriber.clusters.as_deref().unwrap_or_default());
+            subscriber.outstanding = Some(Outstanding {
+                request_id,
+                sent: Sent { changed, is_empty },
+            });
             subscriber.version = Some(version);
             subscriber.is_first_due = false;
             self.timeouts
@@ -418,6 +452,7 @@ impl Pusher {
                 clusters,
                 view,
                 last_ref_time,
+                changed,
             }));
             Counters::add(&counters.pushes_sent);
             n_sent += 1;
@@ -426,6 +461,7 @@ impl Pusher {
             service,
             view: &view,
             last_ref_time,
+            changed,
         };
         let (n_sent_udp, retry_udp_at) = self.fan_out_udp(topic, &list, counters, now, actions);
         n_sent += n_sent_udp;
@@ -452,7 +488,8 @@ impl Pusher {
         self.delay.unwrap_or_else(adaptive)
     }
 
-    /// A push ended: what has changed meanwhile, or failed, goes out in its turn.
+    /// A push ended: what has changed meanwhile, or failed, goes out in its turn. Returns what was pushed; nothing when
+    /// nobody waits for it any more.
     #[allow(clippy::too_many_arguments)]
     pub(crate) fn ended(
         &self,
@@ -464,18 +501,17 @@ impl Pusher {
         outcome: Outcome,
         now: Now,
         actions: &mut Actions,
-    ) {
-        let Some(topic) = self.topic(service) else { return };
+    ) -> Option<Sent> {
+        let topic = self.topic(service)?;
         let mut topic = topic.lock();
         let slot = topic.next_slot(now.mono);
         let version = registry.service(service).map_or(0, |s| s.view().version());
         let is_it = |s: &&mut Subscriber| {
-            s.connection == connection && s.clusters == *clusters && s.outstanding == Some(request_id)
+            let is_awaited = s.outstanding.is_some_and(|o| o.request_id == request_id);
+            is_awaited && s.connection == connection && s.clusters == *clusters
         };
-        let Some(subscriber) = topic.subscribers.iter_mut().find(is_it) else {
-            return;
-        };
-        subscriber.outstanding = None;
+        let subscriber = topic.subscribers.iter_mut().find(is_it)?;
+        let sent = subscriber.outstanding.take()?.sent;
         let at = if outcome == Outcome::Acked {
             subscriber.failures = 0;
             (subscriber.version != Some(version)).then_some(slot)
@@ -483,6 +519,7 @@ impl Pusher {
             let pause = RETRY_FIRST.0 << subscriber.failures.min(10);
             subscriber.failures += 1;
             subscriber.version = None;
+            subscriber.behind_since = sent.changed.or(subscriber.behind_since);
             subscriber.not_before = now.mono + Millis(pause).min(RETRY_MAX);
             Some(subscriber.not_before)
         };
@@ -490,7 +527,17 @@ impl Pusher {
             self.schedule(service, &mut topic, at);
             actions.wake();
         }
+        Some(sent)
     }
+}
+
+/// True when a list has no instance for a subscriber with this clusters text.
+fn is_empty(view: &ServiceView, clusters: &str) -> bool {
+    let selection = Selection {
+        clusters,
+        healthy_only: false,
+    };
+    !view.instances().any(|instance| selection.takes(instance))
 }
 
 impl Topic {

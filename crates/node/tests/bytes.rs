@@ -42,10 +42,7 @@ const ADDRESSES: [&str; 2] = ["10.0.0.1:8848", "10.0.0.2:8848"];
 
 impl Pair {
     fn new(log_capacity: usize) -> Self {
-        let now = Now {
-            mono: Millis(0),
-            wall: Millis(1_700_000_000_000),
-        };
+        let now = Now::at(Millis(0), Millis(1_700_000_000_000));
         let node = |n: usize| {
             let mut config = NodeConfig::new(ADDRESSES[n], &ADDRESSES, 1);
             config.log_capacity = log_capacity;
@@ -69,10 +66,7 @@ impl Pair {
     }
 
     fn clock(&self) -> Now {
-        Now {
-            mono: Millis(self.now),
-            wall: Millis(1_700_000_000_000 + self.now),
-        }
+        Now::at(Millis(self.now), Millis(1_700_000_000_000 + self.now))
     }
 
     fn connect(&mut self, from: usize, to: usize) {

@@ -12,10 +12,7 @@ use rollcall_node::{
 const ADDRESSES: [&str; 3] = ["10.0.0.1:8848", "10.0.0.2:8848", "10.0.0.3:8848"];
 
 fn clock(now: u64) -> Now {
-    Now {
-        mono: Millis(now),
-        wall: Millis(1_700_000_000_000 + now),
-    }
+    Now::at(Millis(now), Millis(1_700_000_000_000 + now))
 }
 
 /// Node 0 of three, ready by the limit of its gate, with the other two answering probes.

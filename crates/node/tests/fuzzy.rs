@@ -99,10 +99,7 @@ impl Alone {
 }
 
 fn clock(now: u64) -> Now {
-    Now {
-        mono: Millis(now),
-        wall: Millis(1_700_000_000_000 + now),
-    }
+    Now::at(Millis(now), Millis(1_700_000_000_000 + now))
 }
 
 fn service(name: &str) -> ServiceKey {
@@ -225,7 +222,10 @@ fn a_watch_ends_when_it_is_cancelled_and_with_its_connection() {
         .node
         .close_connection(alone.client, clock(alone.now), &mut Actions::default());
     assert!(alone.run(2_000).is_empty());
-    assert_eq!(alone.node.metrics().get("rollcall_fuzzy_watches"), Some(0));
+    assert_eq!(
+        alone.node.metrics(clock(alone.now)).get("rollcall_fuzzy_watches"),
+        Some(0)
+    );
     assert_eq!(alone.watch(ALL, &[], true), Err(NodeError::UnknownConnection));
 }
 

@@ -94,10 +94,7 @@ impl Alone {
 }
 
 fn clock(now: u64) -> Now {
-    Now {
-        mono: Millis(now),
-        wall: Millis(1_700_000_000_000 + now),
-    }
+    Now::at(Millis(now), Millis(1_700_000_000_000 + now))
 }
 
 fn service() -> ServiceKey {
@@ -261,7 +258,14 @@ fn kf_054_who_never_acknowledges_is_tried_ever_more_rarely() {
     }
     // 120 s: first try, then after 5 s + 1, 2, 4, 8, 16, 30 s ...
     assert!((4..=8).contains(&to_silent.len()), "{to_silent:?}");
-    assert!(alone.node.metrics().get("rollcall_pushes_unacked").unwrap() <= 60);
+    assert!(
+        alone
+            .node
+            .metrics(clock(alone.now))
+            .get("rollcall_pushes_unacked")
+            .unwrap()
+            <= 60
+    );
 }
 
 #[test]
@@ -385,4 +389,40 @@ fn nothing_is_pushed_while_the_switch_is_off_and_the_current_list_once_it_is_on(
     let pushes = alone.pushes(1_000);
     assert_eq!(pushes.len(), 1);
     assert_eq!(ports(&pushes[0]), [80, 81]);
+}
+
+#[test]
+fn a_push_is_timed_from_the_first_change_that_its_subscriber_lacks() {
+    let mut alone = Alone::new();
+    let (provider, subscriber) = (alone.connect(), alone.connect());
+    alone.subscribe(subscriber, "");
+    let first = alone.pushes(100);
+    assert_eq!(first[0].changed, None, "it tells of no change");
+    alone.ack(&first[0], true);
+
+    let since = |alone: &Alone| Some(clock(alone.now).fine);
+    let changed = since(&alone);
+    alone.publish(provider, &[1]);
+    let second = alone.pushes(10);
+    assert_eq!(second[0].changed, changed);
+    // While that is not acknowledged, two more changes come.
+    let changed = since(&alone);
+    alone.publish(provider, &[1, 2]);
+    assert!(alone.pushes(50).is_empty());
+    alone.publish(provider, &[1, 2, 3]);
+    assert!(alone.pushes(50).is_empty());
+    alone.ack(&second[0], true);
+    let third = alone.pushes(50);
+    assert_eq!(third[0].changed, changed);
+    // Refused, it is sent again later, and tells of the same changes.
+    alone.ack(&third[0], false);
+    let again = alone.pushes(2_000);
+    assert_eq!(again[0].changed, changed);
+    alone.ack(&again[0], true);
+
+    let metrics = alone.node.metrics(clock(alone.now));
+    let costs = metrics.recent_costs();
+    assert_eq!(costs.n_acked, 2, "one told of no change, one was refused");
+    assert_eq!(costs.max, Some(clock(alone.now).fine.since(changed.unwrap())));
+    assert_eq!(metrics.get("rollcall_pushes_empty"), Some(1));
 }

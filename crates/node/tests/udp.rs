@@ -51,7 +51,7 @@ impl Alone {
     }
 
     fn ack(&self, push: &UdpPush) {
-        self.node.udp_acked(&push.target, push.stamp);
+        self.node.udp_acked(&push.target, push.stamp, clock(self.now));
     }
 
     /// Lets time pass; the provider shows life. What was pushed, and when.
@@ -80,15 +80,12 @@ impl Alone {
     }
 
     fn metric(&self, name: &str) -> u64 {
-        self.node.metrics().get(name).unwrap()
+        self.node.metrics(clock(self.now)).get(name).unwrap()
     }
 }
 
 fn clock(now: u64) -> Now {
-    Now {
-        mono: Millis(now),
-        wall: Millis(1_700_000_000_000 + now),
-    }
+    Now::at(Millis(now), Millis(1_700_000_000_000 + now))
 }
 
 fn service(name: &str) -> ServiceKey {
@@ -186,8 +183,10 @@ fn an_acknowledgement_counts_from_the_address_pushed_to_with_the_right_stamp() {
     let mut alone = Alone::new();
     alone.poll(7, "s", "");
     let push = alone.run(100).remove(0).1;
-    alone.node.udp_acked(&target(8), push.stamp);
-    alone.node.udp_acked(&push.target, push.stamp + 1);
+    alone.node.udp_acked(&target(8), push.stamp, clock(alone.now));
+    alone
+        .node
+        .udp_acked(&push.target, push.stamp + 1, clock(alone.now));
     assert_eq!(alone.metric("rollcall_udp_pushes_acked"), 0);
     alone.ack(&push);
     alone.ack(&push);

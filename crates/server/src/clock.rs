@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use rollcall_core::{Millis, Now};
+use rollcall_core::{Micros, Millis, Now};
 
 /// Reads both clocks of the process.
 #[derive(Clone, Debug)]
@@ -23,13 +23,14 @@ impl Clock {
     /// The time now.
     #[allow(clippy::disallowed_methods)]
     pub fn now(&self) -> Now {
-        let mono = self.start.elapsed().as_millis() as u64 + 1;
+        let since_start = self.start.elapsed();
         let wall = SystemTime::now()
             .duration_since(UNIX_EPOCH)
             .unwrap_or(Duration::ZERO)
             .as_millis() as u64;
         Now {
-            mono: Millis(mono),
+            mono: Millis(since_start.as_millis() as u64 + 1),
+            fine: Micros(since_start.as_micros() as u64 + 1000),
             wall: Millis(wall),
         }
     }

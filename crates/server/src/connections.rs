@@ -71,6 +71,15 @@ impl Connections {
         self.0.len()
     }
 
+    /// Messages that wait in all queues, and in the longest.
+    pub fn n_waiting(&self) -> (usize, usize) {
+        let queues = self.0.iter().map(|handle| {
+            let queue = &handle.queue;
+            queue.max_capacity() - queue.capacity()
+        });
+        queues.fold((0, 0), |(sum, most), n| (sum + n, most.max(n)))
+    }
+
     /// True when there is none.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()

@@ -1,17 +1,23 @@
 //! What is counted, and how it is shown. The node and the peer side keep their own numbers; they are read when asked.
 
+mod nacos;
+#[cfg(test)]
+mod tests;
+pub mod text;
+pub mod timers;
+
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use http::StatusCode;
-use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, text};
-use prometheus_client::metrics::counter::ConstCounter;
-use prometheus_client::metrics::gauge::ConstGauge;
-use prometheus_client::registry::Registry;
-use rollcall_node::{MetricKind, NodeMetrics};
+use rollcall_core::registry::census::Census;
+use rollcall_node::{Family, NodeMetrics, Value};
 
 use crate::executor::Executor;
 use crate::json;
+use crate::machine::MachineLoad;
+use crate::metrics::nacos::{GrpcCall, HttpCall};
+use crate::metrics::timers::Timers;
+use crate::udp::Udp;
 
 /// A number that only rises.
 #[derive(Debug, Default)]
@@ -46,6 +52,10 @@ pub struct ShellMetrics {
     pub udp_bad_acks: Counter,
     /// Polls whose host name was not looked up because too many were.
     pub udp_lookups_refused: Counter,
+    /// Unary gRPC calls, timed.
+    pub grpc_calls: Timers<GrpcCall>,
+    /// HTTP calls, timed.
+    pub http_calls: Timers<HttpCall>,
     /// HTTP answers by class of status, from 1xx to 5xx.
     http_responses: [Counter; 5],
 }
@@ -131,100 +141,62 @@ pub fn write_members(out: &mut Vec<u8>, metrics: &NodeMetrics, members: &[(&str,
     }
 }
 
-/// All metrics in the OpenMetrics text format.
-pub fn text(exec: &Executor) -> String {
-    let mut registry = Registry::default();
-    registry.register_collector(Box::new(Snapshot::take(exec)));
-    let mut out = String::new();
-    let _ = text::encode(&mut out, &registry); // Writing to a string cannot fail.
-    out
-}
-
-/// All numbers at one moment.
-#[derive(Debug)]
-struct Snapshot(Vec<Sample>);
-
-#[derive(Debug)]
-struct Sample {
-    name: &'static str,
-    help: &'static str,
-    is_counter: bool,
-    value: u64,
-}
-
-impl Snapshot {
-    fn take(exec: &Executor) -> Self {
-        let mut samples: Vec<Sample> = Vec::new();
-        let mut add = |name: &'static str, help, is_counter, value| {
-            // The encoder appends the ending of counters itself.
-            let name = name.strip_suffix("_total").unwrap_or(name);
-            if !samples.iter().any(|sample| sample.name == name) {
-                samples.push(Sample {
-                    name,
-                    help,
-                    is_counter,
-                    value,
-                });
-            }
-        };
-        for (name, help, kind, value) in exec.node().metrics().list() {
-            add(name, help, matches!(kind, MetricKind::Counter), value);
-        }
-        for (name, help, value) in exec.metrics().list() {
-            add(name, help, true, value);
-        }
-        for (name, help, value) in exec
-            .peers()
-            .map(|peers| peers.metrics().list())
-            .unwrap_or_default()
-        {
-            add(name, help.trim_end_matches('.'), true, value);
-        }
-        if let Some(store) = exec.store() {
-            add(
-                "rollcall_store_waiting",
-                "Rows and records that wait for the disk",
-                false,
-                store.n_waiting(),
-            );
-            add(
-                "rollcall_store_failures",
-                "Writes to the disk that failed and are tried again",
-                true,
-                store.n_failures(),
-            );
-        }
-        add(
-            "rollcall_streams",
-            "Connections known to the shell",
-            false,
-            exec.connections().len() as u64,
+/// All metrics at one moment. `census` is taken by the caller, because it looks at every row.
+pub fn gather(exec: &Executor, census: &Census, load: MachineLoad) -> Vec<Family> {
+    let now = exec.now();
+    let node = exec.node().metrics(now);
+    let mut families = node.families().to_vec();
+    let counter = |(name, help, value): (&'static str, &'static str, u64)| {
+        let name = name.strip_suffix("_total").unwrap_or(name);
+        Family::single(name, help.trim_end_matches('.'), Value::Counter(value))
+    };
+    families.extend(exec.metrics().list().into_iter().map(counter));
+    let peers = exec.peers().map(|peers| peers.metrics().list());
+    families.extend(peers.unwrap_or_default().into_iter().map(counter));
+    let mut gauge = |name, help, value: u64| {
+        families.push(Family::single(name, help, Value::Gauge(value as f64)));
+    };
+    if let Some(store) = exec.store() {
+        gauge(
+            "rollcall_store_waiting",
+            "Rows and records that wait for the disk",
+            store.n_waiting(),
         );
-        Snapshot(samples)
     }
-}
-
-impl Collector for Snapshot {
-    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
-        for sample in &self.0 {
-            if sample.is_counter {
-                let metric = ConstCounter::new(sample.value);
-                metric.encode(encoder.encode_descriptor(
-                    sample.name,
-                    sample.help,
-                    None,
-                    metric.metric_type(),
-                )?)?;
-            } else {
-                let metric = ConstGauge::new(i64::try_from(sample.value).unwrap_or(i64::MAX));
-                metric.encode(encoder.encode_descriptor(
-                    sample.name,
-                    sample.help,
-                    None,
-                    metric.metric_type(),
-                )?)?;
-            }
-        }
-        Ok(())
+    gauge(
+        "rollcall_streams",
+        "Connections known to the shell",
+        exec.connections().len() as u64,
+    );
+    let (n_waiting, n_most) = exec.connections().n_waiting();
+    gauge(
+        "rollcall_messages_waiting",
+        "Messages that wait for the streams of all connections",
+        n_waiting as u64,
+    );
+    gauge(
+        "rollcall_messages_waiting_most",
+        "Messages that wait for the stream of the connection that has most of them",
+        n_most as u64,
+    );
+    gauge(
+        "rollcall_udp_pushes_waiting",
+        "Pushes over UDP that wait for the socket",
+        exec.udp().map_or(0, Udp::n_waiting) as u64,
+    );
+    if let Some(store) = exec.store() {
+        families.push(counter((
+            "rollcall_store_failures",
+            "Writes to the disk that failed and are tried again",
+            store.n_failures(),
+        )));
     }
+    families.extend(nacos::families(&nacos::Sources {
+        node: &node,
+        shell: exec.metrics(),
+        census,
+        load,
+        now,
+    }));
+    families
 }

@@ -10,6 +10,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use flate2::Compression;
 use flate2::write::GzEncoder;
+use rollcall_node::PushWay;
 use rollcall_node::action::{Actions, UdpPush};
 use rollcall_node::request::UdpTarget;
 use serde::Deserialize;
@@ -87,6 +88,11 @@ impl Udp {
         })
     }
 
+    /// Pushes that wait for the socket.
+    pub fn n_waiting(&self) -> usize {
+        self.queue.max_capacity() - self.queue.capacity()
+    }
+
     /// Resolves a host name in a task of its own and tells `then` its address, unless too many are being resolved.
     /// False: too many are.
     pub fn look_up(&self, host: &str, then: impl FnOnce(IpAddr) + Send + 'static) -> bool {
@@ -128,12 +134,15 @@ async fn send(socket: Arc<UdpSocket>, exec: Executor, mut queue: mpsc::Receiver<
             Some(address) => socket.send_to(&datagram, address).await.map(|_| ()),
             None => Err(io::ErrorKind::AddrNotAvailable.into()),
         };
-        if let Err(error) = sent {
-            debug!(ip = %push.target.ip, port = push.target.port, %error, "a push by UDP could not be sent");
-            let mut actions = Actions::default();
-            exec.node()
-                .udp_failed(&push.target, push.stamp, exec.now(), &mut actions);
-            exec.run(actions);
+        match sent {
+            Ok(()) => exec.node().push_sent(PushWay::Udp, push.changed, exec.now()),
+            Err(error) => {
+                debug!(ip = %push.target.ip, port = push.target.port, %error, "a push by UDP could not be sent");
+                let mut actions = Actions::default();
+                exec.node()
+                    .udp_failed(&push.target, push.stamp, exec.now(), &mut actions);
+                exec.run(actions);
+            }
         }
     }
 }
@@ -159,7 +168,7 @@ async fn receive(socket: Arc<UdpSocket>, exec: Executor) {
                             ip: ip_text(from.ip()),
                             port: from.port(),
                         };
-                        exec.node().udp_acked(&target, stamp);
+                        exec.node().udp_acked(&target, stamp, exec.now());
                     }
                     None => exec.metrics().udp_bad_acks.increment(),
                 }
@@ -282,6 +291,7 @@ mod tests {
             service,
             clusters: clusters.into(),
             last_ref_time: Millis(17),
+            changed: None,
         }
     }
 

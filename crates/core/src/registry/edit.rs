@@ -17,15 +17,27 @@ use crate::registry::service::{Rows, Service};
 pub(crate) struct Edit<'a> {
     pub(crate) service: &'a Arc<Service>,
     pub(crate) rows: MutexGuard<'a, Rows>,
-    touched: Vec<(u64, RowKey, Option<Arc<Instance>>)>,
+    touched: Vec<Touched>,
+}
+
+/// A row as it was before this edit.
+struct Touched {
+    hash: u64,
+    key: RowKey,
+    visible: Option<Arc<Instance>>,
+    n_orphans: usize,
 }
 
 impl Edit<'_> {
     /// Notes a row that is about to change.
     pub(crate) fn touch(&mut self, hash: u64, key: &RowKey) {
-        if !self.touched.iter().any(|(h, _, _)| *h == hash) {
-            self.touched
-                .push((hash, key.clone(), self.rows.visible(hash, key)));
+        if !self.touched.iter().any(|row| row.hash == hash) {
+            self.touched.push(Touched {
+                hash,
+                key: key.clone(),
+                visible: self.rows.visible(hash, key),
+                n_orphans: self.rows.n_orphans(hash),
+            });
         }
     }
 
@@ -134,9 +146,13 @@ impl Registry {
 
     fn publish_view(&self, mut edit: Edit<'_>, now: Millis, changes: &mut Changes) {
         let mut visible_changes = Vec::new();
-        for (hash, key, before) in std::mem::take(&mut edit.touched) {
+        for before in std::mem::take(&mut edit.touched) {
+            let (hash, key) = (before.hash, before.key);
+            self.n_orphans
+                .fetch_add(edit.rows.n_orphans(hash), Ordering::Relaxed);
+            self.n_orphans.fetch_sub(before.n_orphans, Ordering::Relaxed);
             let after = edit.rows.visible(hash, &key);
-            if before != after {
+            if before.visible != after {
                 if let Some(after) = &after {
                     self.watch_sooner(&mut edit, hash, after);
                 }
@@ -163,6 +179,7 @@ impl Registry {
         let view = former.changed(self.next_version(), &visible_changes, protection);
         self.n_rows.fetch_add(view.len(), Ordering::Relaxed);
         self.n_rows.fetch_sub(former.len(), Ordering::Relaxed);
+        rows.n_changes += 1;
         service.set_view(view);
         changes.push(service.key.clone());
     }

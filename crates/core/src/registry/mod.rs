@@ -59,6 +59,7 @@ pub struct Registry {
     digests: Digests,
     next_version: AtomicU64,
     n_rows: AtomicUsize,
+    n_orphans: AtomicUsize,
     answers: Arc<AnswerBudget>,
     metadata: MetadataPool,
     beat_wheel: Mutex<Wheel<BeatEntry>>,
@@ -82,6 +83,7 @@ impl Registry {
             digests: Digests::new(seed),
             next_version: AtomicU64::new(1),
             n_rows: AtomicUsize::new(0),
+            n_orphans: AtomicUsize::new(0),
             answers: Arc::new(AnswerBudget::new(answer_budget)),
             metadata: MetadataPool::new(seed),
             beat_wheel: Mutex::new(Wheel::new(now)),
@@ -113,6 +115,11 @@ impl Registry {
     /// The number of rows that readers could see.
     pub fn n_rows(&self) -> usize {
         self.n_rows.load(Ordering::Relaxed)
+    }
+
+    /// The number of rows, by publisher, whose member is not alive.
+    pub fn n_orphans(&self) -> usize {
+        self.n_orphans.load(Ordering::Relaxed)
     }
 
     /// The number of connections that publish or could publish, of all members.

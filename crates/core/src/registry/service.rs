@@ -37,6 +37,8 @@ pub(crate) struct Rows {
     pub(crate) settings: Option<Arc<ServiceSettings>>,
     /// Rows that nobody shall see, with why.
     pub(crate) hidden: Vec<(HiddenRows, Arc<Quarantine>)>,
+    /// How often the list has changed since the service was made.
+    pub(crate) n_changes: u64,
     /// Since when there is no row.
     pub(crate) empty_since: Option<Millis>,
     /// It is in the catalogue.
@@ -73,6 +75,7 @@ impl Service {
                 tombstones: HashMap::with_hasher(hasher),
                 settings: None,
                 hidden: Vec::new(),
+                n_changes: 0,
                 empty_since: None,
                 is_listed: false,
                 is_gone: false,
@@ -119,6 +122,13 @@ impl Rows {
 
     pub(crate) fn find_mut(&mut self, hash: u64) -> Option<&mut Row> {
         self.table.find_mut(hash, |row| row.hash == hash)
+    }
+
+    /// Publications of a row whose member is not alive.
+    pub(crate) fn n_orphans(&self, hash: u64) -> usize {
+        let publications = self.find(hash).map(|row| row.publications.as_slice());
+        let publications = publications.unwrap_or_default().iter();
+        publications.filter(|p| p.is_orphan).count()
     }
 
     /// Sets one publisher's say about a row and returns its former one.

@@ -45,10 +45,7 @@ const B: MemberId = MemberId(2);
 
 impl Fixture {
     fn new(me: MemberId) -> Self {
-        let now = Now {
-            mono: Millis(1_000),
-            wall: Millis(1_700_000_000_000),
-        };
+        let now = Now::at(Millis(1_000), Millis(1_700_000_000_000));
         let journal = Taken {
             me,
             ..Taken::default()
@@ -243,6 +240,9 @@ impl Fixture {
                 self.registry.recount_digests(origin)
             );
         }
+        let publications = self.registry.publications(&service());
+        let orphans = publications.iter().flat_map(|(_, p)| p).filter(|p| p.is_orphan);
+        assert_eq!(self.registry.n_orphans(), orphans.count());
     }
 }
 
@@ -538,6 +538,44 @@ fn a_census_counts_connections_and_addresses_that_beat() {
         "it knows of who publishes"
     );
     assert_eq!(counted(&follower, false), ((1, 2), 0, 0));
+    let census = f.registry.census(&|_| true);
+    let published = (census.connection_publications, census.beat_publications);
+    assert_eq!(published, (1, 2), "each client once in each service");
+    assert_eq!(
+        census.busiest,
+        [(service(), 3)],
+        "the list has changed three times"
+    );
+}
+
+#[test]
+fn the_busiest_services_are_those_that_changed_most() {
+    let f = Fixture::new(A);
+    for n in 0..12u16 {
+        let service = ServiceKey::new("", "", &format!("s{n:02}"));
+        for port in 0..=n % 6 {
+            let (client, rows) = (f.client(u64::from(n * 10 + port) + 1), vec![at(port, 1.0)]);
+            let (log, changes) = (&f.journal, &mut Changes::new());
+            f.registry
+                .publish(client, &service, rows, f.now, log, changes)
+                .unwrap();
+        }
+    }
+    let busiest = f.registry.census(&|_| true).busiest;
+    let counts: Vec<_> = busiest.iter().map(|(service, n)| (service.name(), *n)).collect();
+    let expected = [
+        ("s11", 6),
+        ("s05", 6),
+        ("s10", 5),
+        ("s04", 5),
+        ("s09", 4),
+        ("s03", 4),
+        ("s08", 3),
+        ("s02", 3),
+        ("s07", 2),
+        ("s01", 2),
+    ];
+    assert_eq!(counts, expected);
 }
 
 #[test]

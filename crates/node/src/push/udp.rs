@@ -11,10 +11,11 @@ use std::sync::Arc;
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 use parking_lot::Mutex;
-use rollcall_core::{Millis, Now, ServiceKey, ServiceView};
+use rollcall_core::{Micros, Millis, Now, ServiceKey, ServiceView};
 use smol_str::SmolStr;
 
-use super::{FIRST_PUSH_AFTER, Pusher, RETRY_FIRST, RETRY_MAX, Topic, TopicGuard};
+use super::costs::PushWay;
+use super::{FIRST_PUSH_AFTER, Pusher, RETRY_FIRST, RETRY_MAX, Topic, TopicGuard, is_empty};
 use crate::action::{Action, Actions, UdpPush};
 use crate::config::NodeConfig;
 use crate::metrics::Counters;
@@ -36,6 +37,8 @@ pub(super) struct UdpSubscriber {
     /// It gets the list once more although it was answered with it.
     is_first_due: bool,
     unacked: Option<Unacked>,
+    /// When the first of the changes was made that it could not be sent.
+    behind_since: Option<Micros>,
     failures: u32,
     not_before: Millis,
 }
@@ -43,6 +46,8 @@ pub(super) struct UdpSubscriber {
 #[derive(Debug)]
 struct Unacked {
     push: UdpPush,
+    /// When the first of the changes was made that it tells of.
+    changed: Option<Micros>,
     is_repeated: bool,
 }
 
@@ -178,6 +183,8 @@ pub(super) struct CurrentList<'a> {
     pub(super) service: &'a ServiceKey,
     pub(super) view: &'a Arc<ServiceView>,
     pub(super) last_ref_time: Millis,
+    /// When the first change was made since the last fan-out.
+    pub(super) changed: Option<Micros>,
 }
 
 // === impl Pusher: subscribers over UDP ===
@@ -187,6 +194,11 @@ impl Pusher {
     pub(crate) fn n_udp(&self) -> (usize, usize) {
         let targets = self.udp.targets.lock();
         (targets.table.len(), targets.n_subscriptions)
+    }
+
+    /// The number of pushes that are not acknowledged yet.
+    pub(crate) fn n_udp_unacked(&self) -> usize {
+        self.udp.waits.lock().pushes.len()
     }
 
     /// The addresses that are subscribed to a service over UDP, sorted, each with its clusters text.
@@ -232,6 +244,7 @@ impl Pusher {
             version: None,
             is_first_due: true,
             unacked: None,
+            behind_since: None,
             failures: 0,
             not_before: Millis(0),
         };
@@ -253,7 +266,12 @@ impl Pusher {
         let (mut n_sent, mut retry_at) = (0, None::<Millis>);
         let mut stamp = None;
         for (target, subscriber) in &mut topic.udp {
-            if subscriber.version == Some(version) && !subscriber.is_first_due {
+            let has_version = subscriber.version == Some(version);
+            subscriber.behind_since = match has_version {
+                true => None,
+                false => subscriber.behind_since.or(list.changed),
+            };
+            if has_version && !subscriber.is_first_due {
                 continue;
             }
             if now.mono < subscriber.not_before {
@@ -265,6 +283,7 @@ impl Pusher {
             let stamp = *stamp.get_or_insert_with(|| {
                 now.mono.0.saturating_mul(STAMPS_PER_MS) + self.next_request_id() % STAMPS_PER_MS
             });
+            let changed = subscriber.behind_since.take();
             let push = UdpPush {
                 target: target.clone(),
                 stamp,
@@ -272,6 +291,7 @@ impl Pusher {
                 clusters: subscriber.clusters.clone(),
                 view: list.view.clone(),
                 last_ref_time: list.last_ref_time,
+                changed,
             };
             let mut waits = self.udp.waits.lock();
             if let Some(former) = subscriber.unacked.take() {
@@ -281,7 +301,11 @@ impl Pusher {
             subscriber.version = Some(version);
             subscriber.is_first_due = false;
             subscriber.unacked = Some(Unacked {
-                push: push.clone(),
+                push: UdpPush {
+                    changed: None,
+                    ..push.clone()
+                },
+                changed,
                 is_repeated: false,
             });
             actions.push(Action::PushUdp(push));
@@ -292,12 +316,16 @@ impl Pusher {
     }
 
     /// An acknowledgement came from `target`. What is not waited for is ignored.
-    pub(crate) fn udp_acked(&self, target: &UdpTarget, stamp: u64, counters: &Counters) {
-        if let Some((_, mut topic)) = self.udp_ended(target, stamp) {
+    pub(crate) fn udp_acked(&self, target: &UdpTarget, stamp: u64, counters: &Counters, now: Now) {
+        if let Some((_, mut topic, unacked)) = self.udp_ended(target, stamp) {
             if let Some(subscriber) = topic.udp.get_mut(target) {
                 subscriber.failures = 0;
             }
             Counters::add(&counters.udp_pushes_acked);
+            counters.push_costs.acked(PushWay::Udp, unacked.changed, now);
+            if is_empty(&unacked.push.view, &unacked.push.clusters) {
+                Counters::add(&counters.pushes_empty);
+            }
         }
     }
 
@@ -310,7 +338,7 @@ impl Pusher {
         now: Now,
         actions: &mut Actions,
     ) {
-        let Some((service, mut topic)) = self.udp_ended(target, stamp) else {
+        let Some((service, mut topic, unacked)) = self.udp_ended(target, stamp) else {
             return;
         };
         let Some(subscriber) = topic.udp.get_mut(target) else {
@@ -319,6 +347,7 @@ impl Pusher {
         let pause = RETRY_FIRST.0 << subscriber.failures.min(10);
         subscriber.failures += 1;
         subscriber.version = None;
+        subscriber.behind_since = unacked.changed.or(subscriber.behind_since);
         subscriber.not_before = now.mono + Millis(pause).min(RETRY_MAX);
         let at = subscriber.not_before;
         self.schedule(&service, &mut topic, at);
@@ -327,14 +356,14 @@ impl Pusher {
     }
 
     /// Ends the wait for an acknowledgement and returns the topic it is for; nothing when there is no such wait.
-    fn udp_ended(&self, target: &UdpTarget, stamp: u64) -> Option<(ServiceKey, TopicGuard)> {
+    fn udp_ended(&self, target: &UdpTarget, stamp: u64) -> Option<(ServiceKey, TopicGuard, Unacked)> {
         let service = self.udp.waits.lock().remove(target, stamp)?;
         let mut topic = self.topic(&service)?.lock_arc();
         let subscriber = topic.udp.get_mut(target)?;
-        subscriber
+        let unacked = subscriber
             .unacked
             .take_if(|unacked| unacked.push.stamp == stamp)?;
-        Some((service, topic))
+        Some((service, topic, unacked))
     }
 
     /// Repeats or gives up pushes that were not acknowledged, and ends subscribers that have stopped to poll.

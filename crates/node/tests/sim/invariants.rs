@@ -1,6 +1,6 @@
 //! The invariants of the design's section 8, as far as one-node faults go, checked all the time and at rest.
 
-use rollcall_core::ServiceKey;
+use rollcall_core::{Now, ServiceKey};
 use rollcall_node::Node;
 
 use super::Broken;
@@ -20,9 +20,11 @@ fn broken(invariant: &'static str, what: String) -> Result<(), Broken> {
 /// Some node fell out of another's log. What was published and withdrawn meanwhile it never heard of, so that an orphan
 /// which that replaced stays there until its grace ends.
 fn had_log_gap(ready: &[(usize, &Node)]) -> bool {
-    ready
-        .iter()
-        .any(|(_, node)| node.metrics().get("rollcall_log_gaps").is_some_and(|n| n > 0))
+    ready.iter().any(|(_, node)| {
+        node.metrics(Now::default())
+            .get("rollcall_log_gaps")
+            .is_some_and(|n| n > 0)
+    })
 }
 
 impl World {

@@ -204,10 +204,7 @@ impl World {
 
     pub(super) fn clock(&self, n: usize) -> Now {
         let wall = (WALL_START + self.now).saturating_add_signed(self.slots[n].wall_offset);
-        Now {
-            mono: Millis(self.now),
-            wall: Millis(wall),
-        }
+        Now::at(Millis(self.now), Millis(wall))
     }
 
     fn index(&self, id: MemberId) -> usize {

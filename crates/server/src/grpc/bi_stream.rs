@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::task::{Poll, ready};
 
 use futures_util::Stream;
+use rollcall_node::PushWay;
 use rollcall_node::action::Actions;
 use tokio::sync::mpsc;
 use tonic::{Response, Status, Streaming};
@@ -28,6 +29,7 @@ pub struct BiStream {
 
 /// The messages that go down one stream, written when the transport can take one.
 pub struct Down {
+    exec: Executor,
     transport: Arc<Transport>,
     queue: mpsc::Receiver<Outgoing>,
 }
@@ -78,6 +80,7 @@ impl bi_request_stream_server::BiRequestStream for BiStream {
         };
         tokio::spawn(up.run(request.into_inner()));
         Ok(Response::new(Down {
+            exec: self.exec.clone(),
             transport,
             queue: receiver,
         }))
@@ -90,6 +93,10 @@ impl Stream for Down {
     fn poll_next(self: Pin<&mut Self>, context: &mut std::task::Context<'_>) -> Poll<Option<Self::Item>> {
         let this = self.get_mut();
         let message = ready!(this.queue.poll_recv(context));
+        if let Some(Outgoing::Push(push)) = &message {
+            let exec = &this.exec;
+            exec.node().push_sent(PushWay::Grpc, push.changed, exec.now());
+        }
         Poll::Ready(
             message
                 .and_then(|message| message.into_payload(&this.transport))

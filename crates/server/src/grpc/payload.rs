@@ -56,6 +56,31 @@ impl Call {
         }
     }
 
+    /// Type name in metrics: the same for all types that are not served.
+    pub fn name(self) -> &'static str {
+        match self {
+            Call::ServerCheck => "ServerCheckRequest",
+            Call::HealthCheck => "HealthCheckRequest",
+            Call::Instance => "InstanceRequest",
+            Call::BatchInstance => "BatchInstanceRequest",
+            Call::PersistentInstance => "PersistentInstanceRequest",
+            Call::ServiceQuery => "ServiceQueryRequest",
+            Call::ServiceList => "ServiceListRequest",
+            Call::Subscribe => "SubscribeServiceRequest",
+            Call::FuzzyWatch => "NamingFuzzyWatchRequest",
+            Call::Cluster | Call::Unknown => "Unknown",
+        }
+    }
+
+    /// Module in metrics, as recorded.
+    pub fn module(self) -> &'static str {
+        match self {
+            Call::HealthCheck => "internal",
+            Call::ServerCheck | Call::Cluster | Call::Unknown => "unknown",
+            _ => "naming",
+        }
+    }
+
     /// Type name of the answer, also of a typed failure.
     pub fn answer_type(self) -> &'static str {
         match self {

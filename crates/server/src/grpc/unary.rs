@@ -32,13 +32,16 @@ impl Unary {
     /// Answers a request that came over `transport`.
     pub async fn answer_to(&self, transport: &Transport, payload: &Payload) -> Payload {
         let call = Call::of(payload::type_name(payload));
-        self.exec.metrics().grpc_requests.increment();
-        self.answer(transport, call, payload)
-            .await
-            .unwrap_or_else(|failure| {
-                self.exec.metrics().grpc_failures.increment();
-                payload::failure(call, &failure)
-            })
+        let (metrics, began) = (self.exec.metrics(), self.exec.now());
+        metrics.grpc_requests.increment();
+        let answer = self.answer(transport, call, payload).await;
+        let error_code = answer.as_ref().err().map_or(0, |failure| failure.error_code);
+        let key = (call.name(), call.module(), error_code);
+        metrics.grpc_calls.record(key, began, self.exec.now());
+        answer.unwrap_or_else(|failure| {
+            metrics.grpc_failures.increment();
+            payload::failure(call, &failure)
+        })
     }
 
     async fn answer(

@@ -26,6 +26,7 @@ use crate::http::reply::{self, Reply, Taste};
 use crate::http::router::{self, Handler, Route};
 use crate::http::udp_poll::{self, Caller};
 use crate::machine::Machine;
+use crate::metrics::text::Form;
 
 /// Longest wait for the answer to a write. The node answers far sooner; this is for a node that does not.
 const WRITE_LIMIT: Duration = Duration::from_secs(5);
@@ -101,6 +102,11 @@ impl HttpApp {
         params.check(self.metadata_limit())
     }
 
+    /// Path before all paths of the protocol; empty for none.
+    pub fn context_path(&self) -> &str {
+        &self.0.settings.context_path
+    }
+
     /// Main port.
     pub fn main_port(&self) -> u16 {
         self.0.settings.main_port
@@ -151,16 +157,20 @@ impl HttpApp {
     {
         let (parts, body) = request.into_parts();
         let taste = taste(&parts.headers);
-        let mut response = if is_preflight(&parts.method, &parts.headers) {
+        let (exec, began) = (self.exec(), self.exec().now());
+        let (route, mut response) = if is_preflight(&parts.method, &parts.headers) {
             let text = "Invalid CORS request";
             let failure = HttpFailure::new(HttpForm::Bare, StatusCode::FORBIDDEN, text);
-            let now = self.exec().now().wall;
-            reply::failure(failure, Api::V1, taste, parts.uri.path(), now)
+            let page = reply::failure(failure, Api::V1, taste, parts.uri.path(), began.wall);
+            (None, page)
         } else {
             self.route(&parts, body, taste).await
         };
         let status = response.status();
-        self.exec().metrics().count_response(status);
+        exec.metrics().count_response(status);
+        let path = route.map_or("UNKNOWN", Route::path);
+        let call = (path, method_name(&parts.method), status.as_u16());
+        exec.metrics().http_calls.record(call, began, exec.now());
         if is_cut_short(status) && parts.version < Version::HTTP_2 {
             let close = HeaderValue::from_static("close");
             response.headers_mut().insert(CONNECTION, close);
@@ -172,7 +182,13 @@ impl HttpApp {
         }
     }
 
-    async fn route<B>(&self, parts: &http::request::Parts, body: B, taste: Taste) -> Response<Body>
+    /// The answer, and the route of the path if there is one.
+    async fn route<B>(
+        &self,
+        parts: &http::request::Parts,
+        body: B,
+        taste: Taste,
+    ) -> (Option<&'static Route>, Response<Body>)
     where
         B: http_body::Body<Data = Bytes> + Send,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
@@ -181,11 +197,11 @@ impl HttpApp {
         let now = self.exec().now().wall;
         let trimmed = path.strip_suffix('/').unwrap_or(path);
         let below = trimmed.strip_prefix(self.0.settings.context_path.as_str());
-        let Some((route, rest)) = below
+        let Some((route, in_path)) = below
             .and_then(router::below_context)
             .or_else(|| router::outside(trimmed))
         else {
-            return self.no_such_path(&parts.method, path, below, taste);
+            return (None, self.no_such_path(&parts.method, path, below, taste));
         };
         let method = if parts.method == Method::HEAD {
             "GET"
@@ -194,12 +210,14 @@ impl HttpApp {
         };
         let Some(handler) = route.handler(method) else {
             let method = parts.method.as_str();
-            return reply::method_not_allowed(&route.methods(), method, route.api, taste, path, now);
+            let response = reply::method_not_allowed(&route.methods(), method, route.api, taste, path, now);
+            return (Some(route), response);
         };
-        match self.handle(route, handler, rest, parts, body).await {
+        let response = match self.handle(route, handler, &in_path, parts, body).await {
             Ok(success) => reply::success(success, taste),
             Err(failure) => reply::failure(failure, route.api, taste, path, now),
-        }
+        };
+        (Some(route), response)
     }
 
     /// The answer to a path that does not exist; `below` is its part below the context path.
@@ -219,7 +237,7 @@ impl HttpApp {
         &self,
         route: &Route,
         handler: &Handler,
-        rest: &str,
+        in_path: &[(&'static str, &str)],
         parts: &http::request::Parts,
         body: B,
     ) -> Result<Reply, HttpFailure>
@@ -240,8 +258,8 @@ impl HttpApp {
         let query = parts.uri.query().unwrap_or_default();
         let params = Params::read(query, &body, &BodyKind::of(content_type))?;
         let mut params = params.of(route.api, route.api.lack(&parts.method));
-        if let Some(name) = route.rest {
-            params.add_from_path(name, rest)?;
+        for (name, raw) in in_path {
+            params.add_from_path(name, raw)?;
         }
         if params.has(udp_poll::port_name(route.api)) {
             params.set_caller(Caller::of(parts));
@@ -286,10 +304,29 @@ fn is_cut_short(status: StatusCode) -> bool {
 }
 
 fn taste(headers: &HeaderMap) -> Taste {
-    let wants_html = headers
-        .get(ACCEPT)
-        .is_some_and(|accept| accept.as_bytes().trim_ascii_start().starts_with(b"text/html"));
-    if wants_html { Taste::Html } else { Taste::Plain }
+    let accept = headers.get(ACCEPT).and_then(|accept| accept.to_str().ok());
+    let accept = accept.unwrap_or_default().trim_start();
+    if accept.starts_with("text/html") {
+        Taste::Html
+    } else if Form::wanted(accept) == Form::OpenMetrics {
+        Taste::OpenMetrics
+    } else {
+        Taste::Plain
+    }
+}
+
+/// The method in metrics: one of a fixed number.
+fn method_name(method: &Method) -> &'static str {
+    match method.as_str() {
+        "GET" => "GET",
+        "HEAD" => "HEAD",
+        "POST" => "POST",
+        "PUT" => "PUT",
+        "DELETE" => "DELETE",
+        "PATCH" => "PATCH",
+        "OPTIONS" => "OPTIONS",
+        _ => "UNKNOWN",
+    }
 }
 
 fn is_preflight(method: &Method, headers: &HeaderMap) -> bool {
@@ -299,7 +336,7 @@ fn is_preflight(method: &Method, headers: &HeaderMap) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use http_body_util::Full;
     use rollcall_node::NodeConfig;
     use rollcall_node::request::ConnectionInfo;
@@ -311,7 +348,7 @@ mod tests {
     const BODY_MAX: usize = 64;
 
     /// A single node that is ready.
-    fn app() -> HttpApp {
+    pub(crate) fn app() -> HttpApp {
         let address = "127.0.0.1:8848";
         let clock = Clock::start();
         let config = NodeConfig::new(address, &[address], 1);
@@ -692,7 +729,7 @@ mod tests {
         for route in router::paths() {
             for method in ["GET", "POST", "PUT", "DELETE", "PATCH", "HEAD"] {
                 for query in odd {
-                    let path = format!("/nacos{}x?{query}", route.path());
+                    let path = format!("/nacos{}x?{query}", route.path().replace(['{', '}'], ""));
                     for path in [path.clone(), path.replace("x?", "?")] {
                         let status = send(&app, method, &path, Version::HTTP_11, b"").await.0;
                         assert!((200..=501).contains(&status), "{method} {path}: {status}");

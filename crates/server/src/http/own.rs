@@ -22,7 +22,7 @@ pub fn state(app: &HttpApp, _params: &Params) -> Result<Reply, HttpFailure> {
     let node = app.exec().node();
     let members = node.members(app.exec().now());
     let this = members.iter().find(|member| member.is_self);
-    let metrics = node.metrics();
+    let metrics = node.metrics(app.exec().now());
     let mut out = b"{\"address\":".to_vec();
     json::string(
         &mut out,

@@ -1,8 +1,14 @@
 //! Parameters of a request, from the query and from a form body alike; the query wins.
 
+#[cfg(test)]
+use std::collections::BTreeSet;
 use std::str::FromStr;
+#[cfg(test)]
+use std::sync::Arc;
 
 use bytes::Bytes;
+#[cfg(test)]
+use parking_lot::Mutex;
 use rollcall_core::Metadata;
 use rollcall_core::model::service_key::{DEFAULT_GROUP, DEFAULT_NAMESPACE};
 use smol_str::SmolStr;
@@ -20,6 +26,9 @@ pub struct Params {
     api: Api,
     lack: Lack,
     caller: Option<Caller>,
+    /// Names that were asked for.
+    #[cfg(test)]
+    read: Arc<Mutex<BTreeSet<String>>>,
 }
 
 /// How a body is to be read.
@@ -89,13 +98,13 @@ impl Params {
         Params { api, lack, ..self }
     }
 
-    /// Adds what stands in the path.
+    /// Adds what stands in the path; it wins over what the query says.
     ///
     /// # Errors
     /// 400 for what cannot be decoded.
     pub fn add_from_path(&mut self, name: &'static str, raw: &str) -> Result<(), HttpFailure> {
         let value = decode(raw.as_bytes(), "path")?;
-        self.pairs.push((SmolStr::new_static(name), value));
+        self.pairs.insert(0, (SmolStr::new_static(name), value));
         Ok(())
     }
 
@@ -107,6 +116,12 @@ impl Params {
     /// Who called, if the call asks to be pushed to.
     pub fn caller(&self) -> Option<&Caller> {
         self.caller.as_ref()
+    }
+
+    /// Names that were asked for so far.
+    #[cfg(test)]
+    pub(crate) fn names_read(&self) -> BTreeSet<String> {
+        self.read.lock().clone()
     }
 
     /// The generation of the call.
@@ -121,11 +136,15 @@ impl Params {
 
     /// True when the parameter is there, blank or not.
     pub fn has(&self, name: &str) -> bool {
+        #[cfg(test)]
+        self.read.lock().insert(name.to_owned());
         self.pairs.iter().any(|(key, _)| key == name)
     }
 
     /// The trimmed value of `name`, unless absent or blank.
     pub fn get(&self, name: &str) -> Option<&str> {
+        #[cfg(test)]
+        self.read.lock().insert(name.to_owned());
         let value = self
             .pairs
             .iter()

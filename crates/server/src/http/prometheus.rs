@@ -1,4 +1,4 @@
-//! `/actuator`: everything that is counted, in the OpenMetrics text format, and the health of the process.
+//! `/actuator`: everything that is counted, in the form that the scraper asks for, and the health of the process.
 
 use crate::error::HttpFailure;
 use crate::http::app::HttpApp;
@@ -10,8 +10,10 @@ use crate::metrics;
 ///
 /// # Errors
 /// None.
-pub fn metrics(app: &HttpApp, _params: &Params) -> Result<Reply, HttpFailure> {
-    Ok(Reply::Metrics(metrics::text(app.exec())))
+pub async fn metrics(app: &HttpApp, _params: &Params) -> Result<Reply, HttpFailure> {
+    let census = app.look(|node| node.census()).await;
+    let families = metrics::gather(app.exec(), &census, app.machine().load());
+    Ok(Reply::Metrics(families))
 }
 
 /// GET health: the process answers.

@@ -5,12 +5,14 @@ use bytes::Bytes;
 use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, PRAGMA};
 use http::{HeaderValue, Response, StatusCode};
 use rollcall_core::Millis;
+use rollcall_node::Family;
 use serde::Serialize;
 
 use crate::error::{Code, HttpFailure, HttpForm};
 use crate::http::api::Api;
 use crate::http::page;
 use crate::json;
+use crate::metrics::text::{self, Form};
 
 const RESULT: &[u8] = b"{\"code\":0,\"message\":\"success\",\"data\":";
 const REST_RESULT: &[u8] = b"{\"code\":200,\"message\":null,\"data\":";
@@ -26,8 +28,8 @@ pub enum Reply {
     Json(Bytes),
     /// The health of the process, as a JSON document of a type of its own.
     Actuator(&'static str),
-    /// Metrics in the OpenMetrics text format.
-    Metrics(String),
+    /// Metrics.
+    Metrics(Vec<Family>),
 }
 
 impl Reply {
@@ -89,6 +91,8 @@ pub enum Taste {
     Plain,
     /// Text as `text/html`, pages as HTML: the list of accepted types starts with it.
     Html,
+    /// As `Plain`, and metrics in the form of OpenMetrics.
+    OpenMetrics,
 }
 
 const TEXT_PLAIN: HeaderValue = HeaderValue::from_static("text/plain;charset=UTF-8");
@@ -96,13 +100,11 @@ const TEXT_HTML: HeaderValue = HeaderValue::from_static("text/html;charset=UTF-8
 const HTML_PAGE: HeaderValue = HeaderValue::from_static("text/html;charset=utf-8");
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 const ACTUATOR: HeaderValue = HeaderValue::from_static("application/vnd.spring-boot.actuator.v3+json");
-const METRICS: HeaderValue =
-    HeaderValue::from_static("application/openmetrics-text; version=1.0.0; charset=utf-8");
 
 impl Taste {
     fn text(self) -> HeaderValue {
         match self {
-            Taste::Plain => TEXT_PLAIN,
+            Taste::Plain | Taste::OpenMetrics => TEXT_PLAIN,
             Taste::Html => TEXT_HTML,
         }
     }
@@ -115,7 +117,14 @@ pub fn success(reply: Reply, taste: Taste) -> Response<Body> {
         Reply::Owned(text) => (taste.text(), text.into()),
         Reply::Json(document) => (JSON, document),
         Reply::Actuator(document) => (ACTUATOR, Bytes::from_static(document.as_bytes())),
-        Reply::Metrics(text) => (METRICS, text.into()),
+        Reply::Metrics(families) => {
+            let form = match taste {
+                Taste::OpenMetrics => Form::OpenMetrics,
+                Taste::Plain | Taste::Html => Form::Plain,
+            };
+            let content_type = HeaderValue::from_static(form.content_type());
+            (content_type, text::write(&families, form).into())
+        }
     };
     let mut response = Response::new(Body::from(body));
     response.headers_mut().insert(CONTENT_TYPE, content_type);
@@ -138,7 +147,9 @@ pub fn failure(failure: HttpFailure, api: Api, taste: Taste, path: &str, now: Mi
         (HttpForm::Message, _) if is_result => (Some(JSON), result(code, &text, None)),
         (HttpForm::Text | HttpForm::Message, _) => (Some(taste.text()), text.into_bytes()),
         (HttpForm::Bare | HttpForm::State, _) => (None, text.into_bytes()),
-        (HttpForm::Page, Taste::Plain) => (Some(JSON), page::json_page(status, &text, path, now)),
+        (HttpForm::Page, Taste::Plain | Taste::OpenMetrics) => {
+            (Some(JSON), page::json_page(status, &text, path, now))
+        }
         (HttpForm::Page, Taste::Html) => (Some(HTML_PAGE), page::html_page(status, &text)),
     };
     let mut response = Response::new(Body::from(body));

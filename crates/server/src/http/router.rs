@@ -17,7 +17,7 @@ use crate::http::shared::{
     beat, client, health, instance, loader, metadata_batch, metrics, namespace, service, settings, state,
     switches,
 };
-use crate::http::{own, prometheus, quarantine, v1, v2, v3};
+use crate::http::{discovery, openapi, own, prometheus, quarantine, v1, v2, v3};
 
 /// What comes of a call, later.
 pub type Answer<'a> = Pin<Box<dyn Future<Output = Result<Reply, HttpFailure>> + Send + 'a>>;
@@ -33,54 +33,88 @@ pub enum Handler {
 
 /// A path and what it means.
 pub struct Route {
+    /// The path; a segment `{name}` stands for any text, which becomes that parameter.
     path: &'static str,
     /// Generation of the API that it answers as.
     pub api: Api,
     /// Only answered once the node is ready.
     pub is_naming: bool,
-    /// Name of the parameter that stands behind the path, if one does.
-    pub rest: Option<&'static str>,
-    calls: &'static [(&'static str, Handler)],
+    calls: &'static [Call],
+}
+
+/// A method of a path.
+struct Call {
+    method: &'static str,
+    handler: Handler,
+    /// The handler as it is named in the table, for the document that describes it.
+    name: &'static str,
 }
 
 impl Route {
-    const fn new(
-        api: Api,
-        path: &'static str,
-        is_naming: bool,
-        calls: &'static [(&'static str, Handler)],
-    ) -> Self {
+    const fn new(api: Api, path: &'static str, is_naming: bool, calls: &'static [Call]) -> Self {
         Route {
             path,
             api,
             is_naming,
-            rest: None,
             calls,
         }
     }
 
-    /// The path below the context path.
-    #[cfg(test)]
-    pub(crate) fn path(&self) -> &'static str {
+    /// The path, below the context path if it stands there.
+    pub fn path(&self) -> &'static str {
         self.path
+    }
+
+    fn is_template(&self) -> bool {
+        self.path.contains('{')
+    }
+
+    /// The parameters that stand in `path`; `None` when it is no such path.
+    fn read<'a>(&self, path: &'a str) -> Option<Vec<(&'static str, &'a str)>> {
+        let mut found = Vec::new();
+        let mut segments = path.split('/');
+        for expected in self.path.split('/') {
+            let segment = segments.next()?;
+            match expected.strip_prefix('{').and_then(|name| name.strip_suffix('}')) {
+                Some(name) if !segment.is_empty() => found.push((name, segment)),
+                None if segment == expected => {}
+                _ => return None,
+            }
+        }
+        segments.next().is_none().then_some(found)
     }
 
     /// What answers a method; `None` when the path does not have it.
     pub fn handler(&self, method: &str) -> Option<&Handler> {
-        let call = self.calls.iter().find(|(name, _)| *name == method);
-        call.map(|(_, handler)| handler)
+        let call = self.calls.iter().find(|call| call.method == method);
+        call.map(|call| &call.handler)
     }
 
     /// The methods it has, as the header `Allow` names them.
     pub fn methods(&self) -> String {
-        let names: Vec<_> = self.calls.iter().map(|(method, _)| *method).collect();
+        let names: Vec<_> = self.calls.iter().map(|call| call.method).collect();
         names.join(", ").replace("GET", "GET, HEAD")
+    }
+
+    /// Its methods, each with the name of its handler.
+    pub fn calls(&self) -> impl Iterator<Item = (&'static str, &'static str)> + use<> {
+        let calls: &'static [Call] = self.calls;
+        calls.iter().map(|call| (call.method, call.name))
+    }
+
+    /// True when the parameter stands in the path.
+    pub fn has_in_path(&self, name: &str) -> bool {
+        self.path.contains(&format!("{{{name}}}"))
     }
 }
 
 macro_rules! calls {
     ($($method:ident $kind:ident $handler:path),+) => {
-        &[$((stringify!($method), calls!(@ $kind $handler))),+]
+        &[$(Call {
+            method: stringify!($method),
+            handler: calls!(@ $kind $handler),
+            name: stringify!($handler),
+        }),+]
     };
     (@ now $handler:path) => { Handler::Now($handler) };
     (@ waits $handler:path) => { Handler::Waits(|app, params| Box::pin($handler(app, params))) };
@@ -142,8 +176,12 @@ static PATHS: &[Route] = &[
     open!(V1, "/v1/auth/login", POST now v1::auth::login, GET now v1::auth::login),
     open!(V1, "/v1/auth/users/login", POST now v1::auth::login, GET now v1::auth::login),
     open!(V1, "/serverlist", GET now v1::cluster::server_list),
-    open!(V1, "/actuator/prometheus", GET now prometheus::metrics),
+    open!(V1, "/actuator/prometheus", GET waits prometheus::metrics),
     open!(V1, "/actuator/health", GET now prometheus::health),
+    open!(V1, "/openapi.json", GET now openapi::document),
+    naming!(V1, "/prometheus", GET waits discovery::targets),
+    naming!(V1, "/prometheus/namespaceId/{namespaceId}", GET waits discovery::targets),
+    naming!(V1, "/prometheus/namespaceId/{namespaceId}/service/{serviceName}", GET waits discovery::targets),
     // === v2, naming ===
     naming!(V2, "/v2/ns/instance",
         GET now v2::instance::detail, POST waits instance::register, PUT waits instance::update,
@@ -152,7 +190,7 @@ static PATHS: &[Route] = &[
     naming!(V2, "/v2/ns/instance/beat", PUT waits v2::instance::beat),
     naming!(V2, "/v2/ns/instance/metadata/batch",
         PUT waits metadata_batch::update, DELETE waits metadata_batch::remove),
-    Route { rest: Some("key"), ..naming!(V2, "/v2/ns/instance/statuses/", GET now instance::statuses) },
+    naming!(V2, "/v2/ns/instance/statuses/{key}", GET now instance::statuses),
     naming!(V2, "/v2/ns/service",
         GET now v2::service::get, POST now settings::create, PUT now settings::update, DELETE now settings::delete),
     naming!(V2, "/v2/ns/service/list", GET now v2::service::list),
@@ -269,40 +307,51 @@ type Table = HashMap<&'static str, &'static Route, RandomState>;
 static TABLE: LazyLock<Table> = LazyLock::new(|| PATHS.iter().map(|route| (route.path, route)).collect());
 
 /// All paths below the context path.
-#[cfg(test)]
-pub(crate) fn paths() -> &'static [Route] {
+pub fn paths() -> &'static [Route] {
     PATHS
 }
 
-/// What a path below the context path means, and what stands behind it.
-pub fn below_context(path: &str) -> Option<(&'static Route, &str)> {
-    if let Some(route) = TABLE.get(path).filter(|route| route.rest.is_none()) {
-        return Some((route, ""));
+/// All paths outside the context path.
+pub fn own_paths() -> &'static [Route] {
+    OWN_PATHS
+}
+
+/// A route, and the parameters that stand in the path, not decoded.
+pub type Found<'a> = (&'static Route, Vec<(&'static str, &'a str)>);
+
+/// What a path below the context path means.
+pub fn below_context(path: &str) -> Option<Found<'_>> {
+    if let Some(route) = TABLE.get(path) {
+        return (!route.is_template()).then_some((*route, Vec::new()));
     }
-    let (head, rest) = path.split_at(path.rfind('/')? + 1);
-    let route = TABLE
-        .get(head)
-        .filter(|route| route.rest.is_some() && !rest.is_empty())?;
-    Some((route, rest))
+    let mut templates = PATHS.iter().filter(|route| route.is_template());
+    templates.find_map(|route| Some((route, route.read(path)?)))
 }
 
 /// What a path outside the context path means.
-pub fn outside(path: &str) -> Option<(&'static Route, &str)> {
+pub fn outside(path: &str) -> Option<Found<'_>> {
     if path.starts_with(CONSOLE) {
         return below_context(path);
     }
     OWN_PATHS
         .iter()
         .find(|route| route.path == path)
-        .map(|route| (route, ""))
+        .map(|route| (route, Vec::new()))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn path(found: Option<(&'static Route, &str)>) -> Option<(&'static str, String)> {
-        found.map(|(route, rest)| (route.path, rest.to_owned()))
+    fn path(found: Option<Found<'_>>) -> Option<(&'static str, String)> {
+        let texts = |params: Vec<(&str, &str)>| {
+            let texts: Vec<_> = params
+                .iter()
+                .map(|(name, text)| format!("{name}={text}"))
+                .collect();
+            texts.join(" ")
+        };
+        found.map(|(route, params)| (route.path, texts(params)))
     }
 
     #[test]
@@ -334,7 +383,12 @@ mod tests {
             "/",
             "/v1/ns/nope",
             "/v2/ns/instance/",
+            "/v2/ns/instance/statuses",
             "/v2/ns/instance/statuses/",
+            "/v2/ns/instance/statuses/a/b",
+            "/prometheus/namespaceId",
+            "/prometheus/namespaceId//service/s",
+            "/prometheus/namespaceId/dev/services/s",
             "/rollcall/state",
         ] {
             assert_eq!(path(below_context(unknown)), None, "{unknown}");
@@ -343,9 +397,31 @@ mod tests {
     }
 
     #[test]
-    fn a_parameter_may_stand_in_the_path() {
-        let found = path(below_context("/v2/ns/instance/statuses/g@@s"));
-        assert_eq!(found, Some(("/v2/ns/instance/statuses/", "g@@s".into())));
+    fn parameters_may_stand_in_the_path() {
+        for (asked, template, params) in [
+            (
+                "/v2/ns/instance/statuses/g@@s",
+                "/v2/ns/instance/statuses/{key}",
+                "key=g@@s",
+            ),
+            ("/prometheus", "/prometheus", ""),
+            (
+                "/prometheus/namespaceId/dev",
+                "/prometheus/namespaceId/{namespaceId}",
+                "namespaceId=dev",
+            ),
+            (
+                "/prometheus/namespaceId/dev/service/g@@s",
+                "/prometheus/namespaceId/{namespaceId}/service/{serviceName}",
+                "namespaceId=dev serviceName=g@@s",
+            ),
+        ] {
+            assert_eq!(
+                path(below_context(asked)),
+                Some((template, params.into())),
+                "{asked}"
+            );
+        }
     }
 
     #[test]

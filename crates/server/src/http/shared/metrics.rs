@@ -24,7 +24,7 @@ pub async fn metrics(app: &HttpApp, params: &Params) -> Result<Reply, HttpFailur
 }
 
 async fn write_counts(out: &mut Vec<u8>, app: &HttpApp, api: Api) {
-    let metrics = app.exec().node().metrics();
+    let metrics = app.exec().node().metrics(app.exec().now());
     let census = app.look(|node| node.census()).await;
     let metric = |name| metrics.get(name).unwrap_or_default();
     let own_instances = (api == Api::V1).then_some(census.own_instances as u64);

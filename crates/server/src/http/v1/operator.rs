@@ -19,7 +19,7 @@ struct PushState {
     reset: bool,
 }
 
-/// How long pushes take, in milliseconds; -1 stands for not measured.
+/// How long pushes of this minute and the one before took, in milliseconds; -1 stands for none.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct PushCost {
@@ -32,12 +32,14 @@ struct PushCost {
 /// # Errors
 /// None.
 pub fn push_state(app: &HttpApp, params: &Params) -> Result<Reply, HttpFailure> {
-    let metrics = app.exec().node().metrics();
+    let metrics = app.exec().node().metrics(app.exec().now());
     let metric = |name| metrics.get(name).unwrap_or_default();
     let (total, succeed) = (metric("rollcall_pushes_sent"), metric("rollcall_pushes_acked"));
+    let costs = metrics.recent_costs();
+    let ms = |span: Option<u64>| span.map_or(-1, |micros| (micros / 1000) as i64);
     let cost = PushCost {
-        avg_push_cost: -1,
-        max_push_cost: -1,
+        avg_push_cost: ms(costs.sum.0.checked_div(costs.n_acked)),
+        max_push_cost: ms(costs.max.map(|max| max.0)),
     };
     Ok(Reply::bare(&PushState {
         succeed,
