@@ -588,6 +588,8 @@ pub enum WireError {
     OverLimit,
     /// The row has a version of this hybrid time, newer than the write: who still waits sends it anew.
     Outdated(u64),
+    /// The service of this grouped name is for the other kind of instances; true when it is for ephemeral ones.
+    WrongKind(String, bool),
 }
 
 #[cfg(test)]

@@ -35,6 +35,8 @@ pub struct Push {
     pub view: Arc<ServiceView>,
     /// `lastRefTime` of the message: rises strictly with every changed list of the service.
     pub last_ref_time: Millis,
+    /// How long clients may use the list before they ask again.
+    pub cache: Millis,
 }
 
 /// The current list of one service for a 1.x client.
@@ -52,6 +54,8 @@ pub struct UdpPush {
     pub view: Arc<ServiceView>,
     /// `lastRefTime` of the list.
     pub last_ref_time: Millis,
+    /// How long clients may use the list before they ask again.
+    pub cache: Millis,
 }
 
 /// One effect asked of the shell.

@@ -5,7 +5,7 @@
 //! happens meanwhile is sent as one list when the acknowledgement is in. So nothing is queued but the newest list, and
 //! a subscriber that does not answer costs the others nothing.
 
-mod udp;
+pub(crate) mod udp;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -345,6 +345,7 @@ impl Pusher {
     pub(crate) fn push_due(
         &self,
         registry: &Registry,
+        cache: Millis,
         counters: &Counters,
         now: Now,
         actions: &mut Actions,
@@ -364,6 +365,7 @@ impl Pusher {
                     &service,
                     &mut topic.lock(),
                     registry,
+                    cache,
                     counters,
                     now,
                     actions,
@@ -379,6 +381,7 @@ impl Pusher {
         service: &ServiceKey,
         topic: &mut Topic,
         registry: &Registry,
+        cache: Millis,
         counters: &Counters,
         now: Now,
         actions: &mut Actions,
@@ -418,6 +421,7 @@ impl Pusher {
                 clusters,
                 view,
                 last_ref_time,
+                cache,
             }));
             Counters::add(&counters.pushes_sent);
             n_sent += 1;
@@ -426,6 +430,7 @@ impl Pusher {
             service,
             view: &view,
             last_ref_time,
+            cache,
         };
         let (n_sent_udp, retry_udp_at) = self.fan_out_udp(topic, &list, counters, now, actions);
         n_sent += n_sent_udp;

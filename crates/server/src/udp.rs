@@ -207,6 +207,7 @@ fn document(push: &UdpPush) -> Vec<u8> {
         group: None,
         clusters: Some(&push.clusters),
         last_ref_time: push.last_ref_time,
+        cache: push.cache,
         generation: Generation::Two,
     };
     service_info::write_unprotected(&mut list, header, &push.view);
@@ -282,6 +283,7 @@ mod tests {
             service,
             clusters: clusters.into(),
             last_ref_time: Millis(17),
+            cache: Millis(10_000),
         }
     }
 
