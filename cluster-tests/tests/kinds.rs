@@ -134,6 +134,7 @@ async fn subscribers_over_grpc_and_over_udp_are_listed_in_all_generations() -> R
     let receiver = UdpReceiver::open().await?;
     receiver.poll(node, &service, "").await?;
     let port = receiver.port()?;
+    let port_text = port.to_string();
     let (address, id) = (format!("127.0.0.1:{port}"), format!("127.0.0.1:{port}#true"));
     let name = &service.name;
     for (path, list, field, value) in [
@@ -182,7 +183,7 @@ async fn subscribers_over_grpc_and_over_udp_are_listed_in_all_generations() -> R
     );
     let detail = get(node, &format!("/nacos/v2/ns/client?clientId={escaped}")).await?;
     ensure!(
-        detail["data"]["clientType"] == "ipPort" && detail["data"]["clientPort"] == port.to_string(),
+        detail["data"]["clientType"] == "ipPort" && detail["data"]["clientPort"] == port_text.as_str(),
         "{detail}"
     );
     let services = get(
