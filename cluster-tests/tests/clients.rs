@@ -66,7 +66,11 @@ async fn the_python_sdk_finds_its_way_over_http() {
 async fn parsers_of_others_read_metrics_and_the_description() {
     pass(
         "formats",
-        &["the text form is read", "the open form is read", "the description is valid"],
+        &[
+            "the text form is read",
+            "the open form is read",
+            "the description is valid",
+        ],
     )
     .await;
 }
@@ -132,7 +136,10 @@ async fn pass(name: &'static str, wanted: &[&str]) {
         Ok(passed) => {
             println!("{name}: {} scenarios passed", passed.len());
             let wanted: BTreeSet<String> = wanted.iter().map(|&scenario| scenario.to_owned()).collect();
-            assert_eq!(passed, wanted, "{name}: the scenarios that were run are not those wanted");
+            assert_eq!(
+                passed, wanted,
+                "{name}: the scenarios that were run are not those wanted"
+            );
         }
         Err(error) => panic!("{name}: {error:#}"),
     }

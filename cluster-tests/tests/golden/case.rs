@@ -10,8 +10,11 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use serde_json::{Map, Value, json};
 
-/// Files that are replayed. Those of the third generation of the HTTP API come from another release.
-pub(crate) const FILES: [&str; 28] = [
+use crate::udp;
+
+/// Files that are replayed. Those of the third generation of the HTTP API come from another release, and so do those
+/// whose name says so, as there are two of them.
+pub(crate) const FILES: [&str; 38] = [
     "grpc_connect",
     "grpc_naming",
     "grpc_push",
@@ -40,15 +43,29 @@ pub(crate) const FILES: [&str; 28] = [
     "http_v3_console",
     "http_v3_server_old_apis",
     "http_cluster_of_three",
+    "http_v1_protect_threshold",
+    "http_v1_server_down",
+    "http_v1_persistent",
+    "udp_push",
+    "auth",
+    "3.0.3/grpc_connect",
+    "3.0.3/grpc_naming",
+    "3.0.3/grpc_push",
+    "3.0.3/auth",
+    "3.0.3/auth_defaults",
 ];
 
-/// The release that a file was recorded from.
-pub(crate) fn release(file: &str) -> &'static str {
-    if file.starts_with("http_v3_") {
-        "nacos-3.0.3"
-    } else {
-        "nacos-2.5.1"
-    }
+/// How a file of the later release is told from one of the same name.
+const LATER_RELEASE: &str = "3.0.3/";
+
+/// True for files that were recorded from 3.0.3, false for those from 2.5.1.
+pub(crate) fn is_later_release(file: &str) -> bool {
+    file.starts_with("http_v3_") || file.starts_with(LATER_RELEASE)
+}
+
+/// The name of a file without its release.
+pub(crate) fn script(file: &str) -> &str {
+    file.strip_prefix(LATER_RELEASE).unwrap_or(file)
 }
 
 /// What a case does.
@@ -70,6 +87,15 @@ pub(crate) enum Call {
         /// How long the recorder listened.
         waited: Duration,
     },
+    /// Datagrams: what came, maybe after a request.
+    Udp {
+        /// How long the recorder listened.
+        listened: Duration,
+        /// The clients that listened, by what they called themselves, in the order of their ports.
+        agents: Vec<Value>,
+    },
+    /// A table of acknowledgements of datagrams, each tried on a port of its own.
+    Acks(Vec<Value>),
 }
 
 /// A recorded case.
@@ -101,7 +127,12 @@ pub(crate) fn folder() -> PathBuf {
 /// # Errors
 /// The file cannot be read or has a form that is not known.
 pub(crate) fn load(file: &str) -> Result<Vec<Case>> {
-    let path = folder().join(release(file)).join(format!("{file}.json"));
+    let release = if is_later_release(file) {
+        "nacos-3.0.3"
+    } else {
+        "nacos-2.5.1"
+    };
+    let path = folder().join(release).join(format!("{}.json", script(file)));
     let text = std::fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
     let Value::Array(cases) = serde_json::from_str(&text).with_context(|| format!("{file} is not JSON"))?
     else {
@@ -109,6 +140,7 @@ pub(crate) fn load(file: &str) -> Result<Vec<Case>> {
     };
     let cases: Vec<Case> = cases
         .iter()
+        .filter(|raw| raw[MEASURED].is_null())
         .map(parse)
         .collect::<Result<_>>()
         .with_context(|| format!("in {file}"))?;
@@ -121,7 +153,7 @@ pub(crate) fn load(file: &str) -> Result<Vec<Case>> {
 }
 
 /// Fields of a case, of its request and of its response that are understood: another one stops the replay.
-const KNOWN: [&str; 13] = [
+const KNOWN: [&str; 19] = [
     "name",
     "conn",
     "call",
@@ -135,7 +167,16 @@ const KNOWN: [&str; 13] = [
     "volatile",
     "unordered",
     "note",
+    "listened_ms",
+    "datagrams",
+    "user_agents",
+    "acks",
+    "token",
+    "volatile_status",
 ];
+
+/// In a case that only tells what the recorder measured: there is nothing to send.
+const MEASURED: &str = "last_datagram_s";
 
 fn parse(raw: &Value) -> Result<Case> {
     let name = raw["name"].as_str().context("a case without a name")?.to_owned();
@@ -150,8 +191,14 @@ fn parse(raw: &Value) -> Result<Case> {
             .map(str::to_owned)
             .with_context(|| format!("{name}: no connection"))
     };
-    // HTTP files have no `call`, and their pointers start at the body.
+    // HTTP files have no `call`, and their pointers start at the body; those of the file of datagrams at the case.
     let (call, base) = match raw["call"].as_str() {
+        None if raw["acks"].is_array() => (Call::Acks(list(raw, "acks")), ""),
+        None if raw["listened_ms"].is_u64() => {
+            let (listened, agents) = (millis("listened_ms"), list(raw, "user_agents"));
+            (Call::Udp { listened, agents }, "")
+        }
+        None if points_at_the_case(raw) => (Call::Http, ""),
         None => (Call::Http, "/response/body"),
         Some("http") => (Call::Http, ""),
         Some("unary") => (
@@ -183,7 +230,31 @@ fn parse(raw: &Value) -> Result<Case> {
             .map(|pointer| format!("{base}{pointer}"))
             .collect()
     };
+    let mut volatile = pointers("volatile");
+    let mut unordered = pointers("unordered");
+    if points_at_the_case(raw) {
+        // Nacos keeps hosts in hash maps here as everywhere; only the datagrams are marked so.
+        unordered.push("/response/body/hosts".into());
+        unordered.push("/response/body/data/hosts".into());
+    }
+    if name.starts_with(udp::AGEING) {
+        volatile.push("/response/body/hosts".into());
+    }
     let answer = match &call {
+        Call::Acks(table) => json!({ "acks": numbered(table) }),
+        Call::Udp { agents, .. } => {
+            let mut answer = Map::new();
+            if raw["response"].is_object() {
+                answer.insert("response".into(), raw["response"].clone());
+            }
+            if agents.is_empty() {
+                let datagrams = udp::recorded(raw, &mut volatile, &mut unordered);
+                answer.insert("received".into(), numbered(&datagrams));
+            } else {
+                answer.insert("user_agents".into(), numbered(agents));
+            }
+            Value::Object(answer)
+        }
         Call::Stream { .. } => {
             let messages = raw["received"]
                 .as_array()
@@ -199,14 +270,16 @@ fn parse(raw: &Value) -> Result<Case> {
             json!({ "response": response })
         }
     };
-    let mut volatile = pointers("volatile");
     // Pages that the recorder did not keep.
     if answer
         .pointer("/response/body")
         .and_then(Value::as_str)
-        .is_some_and(|b| b.ends_with("not kept)"))
+        .is_some_and(|b| b.ends_with("not kept)") || b == "<page>")
     {
         volatile.push("/response/body".into());
+    }
+    if raw["volatile_status"] == true {
+        volatile.extend(["/response/status".into(), "/response/content_type".into()]);
     }
     Ok(Case {
         name,
@@ -214,9 +287,21 @@ fn parse(raw: &Value) -> Result<Case> {
         request: raw["request"].clone(),
         answer,
         volatile,
-        unordered: pointers("unordered"),
+        unordered,
         wait: millis("wait_ms"),
     })
+}
+
+fn list(raw: &Value, field: &str) -> Vec<Value> {
+    raw[field].as_array().cloned().unwrap_or_default()
+}
+
+/// True in the file of datagrams, also for its cases without any.
+fn points_at_the_case(raw: &Value) -> bool {
+    list(raw, "volatile")
+        .iter()
+        .filter_map(Value::as_str)
+        .any(|pointer| pointer.starts_with("/response/"))
 }
 
 /// An array as an object whose keys are the positions.
@@ -241,7 +326,7 @@ mod tests {
             counts,
             [
                 55, 120, 68, 5, 65, 145, 130, 35, 12, 28, 65, 38, 45, 63, 55, 61, 37, 18, 20, 45, 30, 28, 29,
-                23, 28, 18, 24, 34
+                23, 28, 18, 24, 34, 70, 19, 53, 155, 544, 49, 120, 60, 628, 82
             ]
         );
     }

@@ -234,7 +234,8 @@ fn lay_messages(case: &Case, ours: &Value) -> Value {
         }
         (i, j) = (next_i + 1, next_j + 1);
     }
-    let mut answer = Map::from_iter([("received".to_owned(), Value::Object(at))]);
+    let mut answer = ours.as_object().cloned().unwrap_or_default();
+    answer.insert("received".into(), Value::Object(at));
     if !extra.is_empty() {
         answer.insert("extra".into(), crate::case::numbered(&extra));
     }

@@ -16,7 +16,8 @@ use tokio::task::JoinHandle;
 use tokio::time::{timeout, timeout_at};
 
 use crate::case::{Case, numbered};
-use crate::compare::{has_all_messages, recorded_among};
+use crate::compare::has_all_messages;
+use crate::pushes::without_superseded;
 
 /// Longest wait for an answer.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -74,17 +75,18 @@ impl Connection {
         Ok(connection)
     }
 
-    /// Sets the connection up as the recorder did before the cases, and takes the answer to that.
+    /// Sets the connection up as the recorder did before the cases, as a client that calls itself `client`, and takes
+    /// the answer to that.
     ///
     /// # Errors
     /// The server does not acknowledge it.
-    pub(crate) async fn set_up(&mut self, is_sdk: bool) -> Result<()> {
+    pub(crate) async fn set_up(&mut self, is_sdk: bool, client: &str) -> Result<()> {
         let labels = match is_sdk {
             true => json!({"source": "sdk", "module": "naming"}),
             false => json!({"module": "naming"}),
         };
         let setup = json!({"type": "ConnectionSetupRequest", "body": {
-            "clientVersion": "Nacos-Java-Client:v2.5.1", "tenant": "",
+            "clientVersion": client, "tenant": "",
             "labels": labels, "abilityTable": {},
         }});
         self.open_stream(true).await?;
@@ -240,33 +242,6 @@ impl Connection {
     }
 }
 
-/// Drops pushes that were not recorded and that a later one of the same list supersedes: how many come of changes in
-/// a row is a matter of time (Nacos merges what happens within 500 ms).
-fn without_superseded(case: &Case, messages: Vec<Value>) -> Vec<Value> {
-    let list = |message: &Value| {
-        let info = message.pointer("/body/serviceInfo")?;
-        Some((
-            info["groupName"].clone(),
-            info["name"].clone(),
-            info["clusters"].clone(),
-        ))
-    };
-    let is_recorded = recorded_among(case, &messages);
-    let is_superseded = |i: usize, message: &Value| {
-        list(message).is_some_and(|it| {
-            messages
-                .iter()
-                .skip(i + 1)
-                .any(|later| list(later).as_ref() == Some(&it))
-        })
-    };
-    let kept = messages
-        .iter()
-        .enumerate()
-        .filter(|(i, m)| is_recorded.contains(i) || !is_superseded(*i, m));
-    kept.map(|(_, message)| message.clone()).collect()
-}
-
 fn post(outbox: &Outbox, payload: Payload) -> Result<()> {
     let outbox = outbox.lock();
     outbox
@@ -303,34 +278,4 @@ fn shown(payload: Payload) -> Value {
         Err(_) => out.insert("body_text".into(), json!(String::from_utf8_lossy(&body.value))),
     };
     Value::Object(out)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::case::Call;
-
-    #[test]
-    fn only_what_was_not_recorded_and_is_superseded_is_dropped() {
-        let push = |name: &str, hosts: u8| {
-            let info = json!({"name": name, "groupName": "g", "clusters": "", "hosts": hosts});
-            json!({"type": "NotifySubscriberRequest", "body": {"serviceInfo": info}})
-        };
-        let case = Case {
-            name: "case".into(),
-            call: Call::Http,
-            request: Value::Null,
-            answer: json!({"received": {"0": push("a", 1)}}),
-            volatile: Vec::new(),
-            unordered: Vec::new(),
-            wait: Duration::ZERO,
-        };
-        let kept = |messages: &[Value]| without_superseded(&case, messages.to_vec());
-        assert_eq!(kept(&[push("a", 0), push("a", 1)]), [push("a", 1)]);
-        assert_eq!(kept(&[push("a", 1), push("a", 1)]), [push("a", 1)]);
-        assert_eq!(kept(&[push("b", 0), push("a", 1)]), [push("b", 0), push("a", 1)]);
-        assert_eq!(kept(&[push("a", 1), push("a", 2)]), [push("a", 1), push("a", 2)]);
-        let reset = json!({"type": "ConnectResetRequest", "body": {}});
-        assert_eq!(kept(&[reset.clone(), push("a", 1)]), [reset, push("a", 1)]);
-    }
 }

@@ -8,6 +8,9 @@ use cluster_tests::Node;
 use reqwest::{Client, Method, redirect};
 use serde_json::{Map, Value, json};
 
+/// The console of 3.x has a port of its own; ours is on the main port.
+const CONSOLE_PORT: u64 = 8080;
+
 /// Sends recorded requests to the nodes that stand in for the recorded ones.
 #[derive(Debug)]
 pub(crate) struct Replayer {
@@ -43,7 +46,10 @@ impl Replayer {
     pub(crate) async fn send(&self, request: &Value) -> Result<Value> {
         let method = Method::from_bytes(request["method"].as_str().context("no method")?.as_bytes())?;
         let path = request["path"].as_str().context("no path")?;
-        let port = request["port"].as_u64().unwrap_or(8848);
+        let port = match request["port"].as_u64() {
+            None | Some(CONSOLE_PORT) => 8848,
+            Some(port) => port,
+        };
         let recorded = format!("127.0.0.1:{port}");
         let node = self.nodes.iter().find(|(was, _)| *was == recorded);
         let (_, address) = node.with_context(|| format!("no node stands in for {recorded}"))?;
@@ -74,6 +80,7 @@ impl Replayer {
             Some(String::from_utf8_lossy(value.as_bytes()).into_owned())
         };
         let (content_type, location) = (header("content-type"), header("location"));
+        let authorization = header("authorization");
         let status = response.status().as_u16();
         let text = self.as_recorded(&String::from_utf8_lossy(&response.bytes().await?));
         let is_json = content_type.as_deref().is_some_and(|t| t.contains("json"));
@@ -86,8 +93,10 @@ impl Replayer {
                 parsed.map_or(Value::String(text), |value| self.with_ports(value)),
             ),
         ]);
-        if let Some(location) = location {
-            answer.insert("location".into(), json!(location));
+        for (name, value) in [("location", location), ("authorization", authorization)] {
+            if let Some(value) = value {
+                answer.insert(name.into(), json!(value));
+            }
         }
         Ok(json!({ "response": answer }))
     }

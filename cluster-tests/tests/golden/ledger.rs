@@ -9,8 +9,18 @@ use serde_json::Value;
 use crate::case;
 use crate::compare::{ABSENT, Comparison, Mismatch, is_within};
 
+/// What may be missing: the kinds of `later`.
+const NEEDS: [&str; 3] = [
+    "persistent instances",
+    "users and tokens",
+    "members changed over HTTP",
+];
+
 /// Stands in an entry for a value that cannot be told beforehand.
 pub(crate) const ANY: &str = "<any>";
+
+/// Stands for the names of all cases of a file that are not answered as recorded.
+const ALL: &str = "<all>";
 
 /// File and name of a case.
 pub(crate) type Key = (String, String);
@@ -28,6 +38,9 @@ pub(crate) struct Entry {
 #[derive(Debug, Default)]
 pub(crate) struct Ledger {
     entries: BTreeMap<Key, Entry>,
+    /// Files most of which need a capability that is missing: all their cases that are not answered as recorded and
+    /// not listed by name.
+    whole: BTreeMap<String, String>,
 }
 
 /// How a case came out.
@@ -79,6 +92,14 @@ impl Ledger {
             let needs = raw["needs"]
                 .as_str()
                 .with_context(|| format!("no `needs` in {raw}"))?;
+            ensure!(NEEDS.contains(&needs), "{needs:?} in {raw} is none of {NEEDS:?}");
+            if raw["cases"] == ALL {
+                let file = raw["file"]
+                    .as_str()
+                    .with_context(|| format!("no `file` in {raw}"))?;
+                ledger.whole.insert(file.to_owned(), needs.to_owned());
+                continue;
+            }
             for key in keys(raw)? {
                 let entry = ledger.entries.entry(key.clone()).or_default();
                 ensure!(
@@ -96,8 +117,13 @@ impl Ledger {
     /// # Errors
     /// What is wrong, one line each: a difference that is not listed or not as listed, an entry that is not needed.
     pub(crate) fn judge(&self, key: &Key, comparison: &Comparison) -> Result<Verdict, Vec<String>> {
-        let none = Entry::default();
-        let entry = self.entries.get(key).unwrap_or(&none);
+        let Some(entry) = self.entries.get(key) else {
+            return match comparison.mismatches.as_slice() {
+                [] => Ok(Verdict::Pass),
+                _ if self.is_whole(&key.0) => Ok(Verdict::Later),
+                mismatches => Err(mismatches.iter().map(unlisted).collect()),
+            };
+        };
         let mut wrong = Vec::new();
         if let Some(needs) = entry.later.as_ref().filter(|_| comparison.mismatches.is_empty()) {
             wrong.push(format!(
@@ -117,19 +143,14 @@ impl Ledger {
         if entry.later.is_none() {
             for m in &comparison.mismatches {
                 if !entry.ours.keys().any(|pointer| touches(m, pointer)) {
-                    let (recorded, ours) = (shown(m.recorded.as_ref()), shown(m.ours.as_ref()));
-                    wrong.push(format!(
-                        "{} was recorded as {recorded}, but it is {ours}",
-                        m.pointer
-                    ));
+                    wrong.push(unlisted(m));
                 }
             }
         }
-        match (wrong.is_empty(), &entry.later, entry.ours.is_empty()) {
-            (false, ..) => Err(wrong),
-            (true, Some(_), _) => Ok(Verdict::Later),
-            (true, None, false) => Ok(Verdict::Difference),
-            (true, None, true) => Ok(Verdict::Pass),
+        match (wrong.is_empty(), &entry.later) {
+            (false, _) => Err(wrong),
+            (true, Some(_)) => Ok(Verdict::Later),
+            (true, None) => Ok(Verdict::Difference),
         }
     }
 
@@ -142,14 +163,22 @@ impl Ledger {
             .collect()
     }
 
-    /// Number of cases for each missing capability.
-    pub(crate) fn missing(&self) -> BTreeMap<&str, usize> {
-        let mut counts = BTreeMap::new();
-        for needs in self.entries.values().filter_map(|entry| entry.later.as_deref()) {
-            *counts.entry(needs).or_default() += 1;
-        }
-        counts
+    /// The capability that a case needs that is to be answered later.
+    pub(crate) fn needs(&self, key: &Key) -> &str {
+        let entry = self.entries.get(key).and_then(|entry| entry.later.as_deref());
+        let needs = entry.or_else(|| self.whole.get(&key.0).map(String::as_str));
+        needs.unwrap_or_default()
     }
+
+    /// True for a file whose cases may all be later.
+    pub(crate) fn is_whole(&self, file: &str) -> bool {
+        self.whole.contains_key(file)
+    }
+}
+
+fn unlisted(m: &Mismatch) -> String {
+    let (recorded, ours) = (shown(m.recorded.as_ref()), shown(m.ours.as_ref()));
+    format!("{} was recorded as {recorded}, but it is {ours}", m.pointer)
 }
 
 fn keys(raw: &Value) -> Result<Vec<Key>> {
@@ -205,7 +234,7 @@ mod tests {
     fn ledger(ours: Value) -> Ledger {
         let list = json!({
             "differences": [{"file": "f", "cases": ["d"], "reason": "reasons", "ours": ours}],
-            "later": [{"file": "f", "cases": ["l"], "needs": "catalog"}],
+            "later": [{"file": "f", "cases": ["l"], "needs": "users and tokens"}],
         });
         Ledger::parse(&list.to_string()).unwrap()
     }
@@ -300,7 +329,7 @@ mod tests {
         };
         assert!(Ledger::parse(&list(json!([good]), json!([]))).is_ok());
         assert!(Ledger::parse(&list(json!([good, good]), json!([]))).is_err());
-        let also_later = json!([{"file": "f", "cases": ["d"], "needs": "x"}]);
+        let also_later = json!([{"file": "f", "cases": ["d"], "needs": "users and tokens"}]);
         assert!(Ledger::parse(&list(json!([good]), also_later)).is_err());
         for field in ["file", "cases", "reason", "ours"] {
             let mut bad = good.clone();

@@ -610,6 +610,8 @@ pub enum WireError {
     Outdated(u64),
     /// The metadata that would be laid over a row has more than this many UTF-16 units.
     MetadataTooLong(usize),
+    /// The service of this grouped name is for the other kind of instances; true when it is for ephemeral ones.
+    WrongKind(String, bool),
 }
 
 #[cfg(test)]

@@ -25,6 +25,7 @@ use rollcall_server::grpc::any::Any;
 use rollcall_server::grpc::handler::setup;
 use rollcall_server::grpc::unary::Unary;
 use rollcall_server::http::app::{HttpApp, HttpSettings};
+use rollcall_server::log_levels::LogLevels;
 use rollcall_server::pb::{Metadata, Payload};
 use rollcall_server::transport::{Established, Generation, Transport};
 use tokio::runtime::Runtime;
@@ -138,6 +139,7 @@ impl Target {
             context_path: "/nacos".into(),
             body_limit: 1 << 16,
             metadata_limit: 1024,
+            log_levels: Arc::new(LogLevels::new("info", |_| Ok(()))),
             main_port: 8848,
         };
         #[expect(clippy::expect_used, reason = "without a runtime there is nothing to test")]

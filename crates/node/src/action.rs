@@ -38,6 +38,8 @@ pub struct Push {
     /// When the first of the changes was made that it tells of; `None` when it tells of none. For
     /// [`Node::push_sent`](crate::Node::push_sent).
     pub changed: Option<Micros>,
+    /// How long clients may use the list before they ask again.
+    pub cache: Millis,
 }
 
 /// The current list of one service for a 1.x client.
@@ -57,6 +59,8 @@ pub struct UdpPush {
     pub last_ref_time: Millis,
     /// As in [`Push`]; `None` as well when it is sent once more.
     pub changed: Option<Micros>,
+    /// How long clients may use the list before they ask again.
+    pub cache: Millis,
 }
 
 /// One effect asked of the shell.

@@ -12,8 +12,10 @@ use crate::metrics::Counters;
 use crate::node::Node;
 use crate::push::Outcome;
 use crate::push::costs::PushWay;
+use crate::push::udp::Poll;
 use crate::reads::ServiceAnswer;
 use crate::request::{ConnectionId, ConnectionInfo, UdpTarget};
+use crate::switches::Access;
 
 /// Clients that register again only at the next turn of a timer of half a minute, however soon they connect again: by
 /// the start of their version text.
@@ -30,7 +32,7 @@ impl Node {
     ///
     /// # Errors
     /// [`NodeError::NotReady`] while this node is loading, [`NodeError::Leaving`] while it leaves,
-    /// [`NodeError::TooManyConnections`].
+    /// [`NodeError::Overridden`], [`NodeError::TooManyConnections`].
     pub fn open_connection(
         &self,
         info: ConnectionInfo,
@@ -40,6 +42,7 @@ impl Node {
         if !self.is_ready() {
             return Err(self.not_serving());
         }
+        self.check_status(Access::Connect)?;
         if !self.connections.take_place(&info) {
             Counters::add(&self.counters.connections_refused);
             return Err(NodeError::TooManyConnections);
@@ -88,7 +91,7 @@ impl Node {
     /// Replaces all that a connection publishes for a service: one instance, a batch, or nothing.
     ///
     /// # Errors
-    /// [`NodeError::UnknownConnection`], [`NodeError::NotNaming`].
+    /// [`NodeError::UnknownConnection`], [`NodeError::NotNaming`], [`NodeError::WrongKind`].
     pub fn register(
         &self,
         id: ConnectionId,
@@ -98,6 +101,9 @@ impl Node {
         actions: &mut Actions,
     ) -> Result<(), NodeError> {
         let client = self.naming_client(id, now)?;
+        if !instances.is_empty() {
+            self.check_kind(service, true)?;
+        }
         let mut effects = Effects::default();
         let log = self.engine.log();
         let done = self
@@ -198,21 +204,27 @@ impl Node {
     }
 
     /// A 1.x client has polled a list and named the port where it wants pushes: subscribes it, or lets the subscription
-    /// live longer. The first poll is followed by one push, like the first subscription of a connection.
+    /// live longer. The first poll is followed by one push, like the first subscription of a connection. `agent` is what
+    /// the client calls itself.
     pub fn udp_polled(
         &self,
         target: &UdpTarget,
         service: &ServiceKey,
         clusters: &str,
+        agent: &str,
         now: Now,
         actions: &mut Actions,
     ) {
-        if !self.switches.has_push() {
+        if !self.has_push() {
             return; // As recorded: no subscription begins or is prolonged meanwhile.
         }
         let counters = &self.counters;
-        self.pusher
-            .udp_polled(target, service, clusters.into(), counters, now, actions);
+        let poll = Poll {
+            service,
+            clusters: clusters.into(),
+            agent: agent.into(),
+        };
+        self.pusher.udp_polled(target, poll, counters, now, actions);
     }
 
     /// A push has left: the stream took it, or the datagram was sent. `changed` is what the push says.

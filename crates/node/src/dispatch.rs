@@ -241,6 +241,7 @@ impl Node {
         let changes = &mut effects.changes;
         match write {
             HttpWrite::Register { service, instance } => {
+                self.check_kind(&service, true)?;
                 registry
                     .register_beat_row(&service, instance, taken, now, log, changes)
                     .map_err(|why| unwritten(why, &service))?;
@@ -282,6 +283,7 @@ impl Node {
                     let interval = self.beat_interval();
                     return Ok(WriteDone::BeatUnknown { interval });
                 };
+                self.check_kind(&service, true)?;
                 let interval = self.interval(&instance);
                 registry
                     .register_beat_row(&service, instance, taken, now, log, changes)
@@ -485,6 +487,10 @@ fn to_wire_error(error: &NodeError) -> WireError {
             WireError::ClusterEmpty(cluster.clone(), service.clone())
         }
         NodeError::InstanceNotFound => WireError::InstanceNotFound,
+        NodeError::WrongKind {
+            service,
+            is_ephemeral,
+        } => WireError::WrongKind(service.clone(), *is_ephemeral),
         NodeError::OverLimit(_) => WireError::OverLimit,
         NodeError::Outdated { newest } => WireError::Outdated(*newest),
         NodeError::Param(Violation::TooLong { max, .. }) => WireError::MetadataTooLong(*max),
@@ -497,6 +503,10 @@ fn from_wire_error(error: WireError) -> NodeError {
         WireError::ServiceNotFound(service) => NodeError::service_not_found(&(&service).into()),
         WireError::ClusterEmpty(cluster, service) => NodeError::ClusterEmpty { cluster, service },
         WireError::InstanceNotFound => NodeError::InstanceNotFound,
+        WireError::WrongKind(service, is_ephemeral) => NodeError::WrongKind {
+            service,
+            is_ephemeral,
+        },
         WireError::OverLimit => NodeError::OverLimit("the owner"),
         WireError::NotReady => NodeError::NotReady,
         WireError::Outdated(newest) => NodeError::Outdated { newest },

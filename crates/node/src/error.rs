@@ -3,6 +3,8 @@
 use rollcall_core::model::limits::InstanceFault;
 use rollcall_core::{ServiceKey, Violation};
 
+use crate::switches::ServerStatus;
+
 /// A refused request.
 #[derive(Clone, PartialEq, Debug, thiserror::Error)]
 pub enum NodeError {
@@ -45,6 +47,18 @@ pub enum NodeError {
         .0.grouped_name()
     )]
     ServiceNotEmpty(ServiceKey),
+    /// An instance is registered in a service that is for the other kind.
+    #[error(
+        "errCode: 400, errMsg: Current service {service} is {} service, can't register {} instance. ",
+        kind_name(*is_ephemeral),
+        kind_name(!is_ephemeral)
+    )]
+    WrongKind {
+        /// Grouped name of the service.
+        service: String,
+        /// The service is for ephemeral instances.
+        is_ephemeral: bool,
+    },
     /// The service has no instance in the cluster asked for.
     #[error("no ips found for cluster {cluster} in service {service}")]
     ClusterEmpty {
@@ -71,6 +85,9 @@ pub enum NodeError {
     /// This node is about to end.
     #[error("server is DOWN now, please try again later!")]
     Leaving,
+    /// Operators have set a status that refuses this.
+    #[error("server is {} now, please try again later!", .0.name())]
+    Overridden(ServerStatus),
     /// A bounded queue is full.
     #[error("the node has more to do than it can hold: {0}")]
     OverLimit(&'static str),
@@ -89,6 +106,10 @@ pub enum NodeError {
     Page(i64),
 }
 
+fn kind_name(is_ephemeral: bool) -> &'static str {
+    if is_ephemeral { "ephemeral" } else { "persistent" }
+}
+
 impl NodeError {
     pub(crate) fn service_not_found(service: &ServiceKey) -> Self {
         NodeError::ServiceNotFound {
@@ -104,6 +125,7 @@ impl NodeError {
             self,
             NodeError::NotReady
                 | NodeError::Leaving
+                | NodeError::Overridden(_)
                 | NodeError::OverLimit(_)
                 | NodeError::Outdated { .. }
                 | NodeError::UnknownConnection

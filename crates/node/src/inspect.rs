@@ -1,7 +1,7 @@
 //! What operators ask about clients: which there are, what each publishes and subscribes to.
 //!
 //! A client is a connection that this node holds, known by the id that it was told, or an address (ip and port) that
-//! beats, known as `ip:port#true`. Connections of other members are named `number@member` where they publish.
+//! beats or that is pushed to over UDP, known as `ip:port#true`. Connections of other members are named `number@member` where they publish.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use smol_str::{SmolStr, format_smolstr};
 
 use crate::connection::Connection;
 use crate::node::Node;
-use crate::request::ConnectionInfo;
+use crate::request::{ConnectionInfo, UdpTarget};
 
 /// A client as operators see it.
 #[derive(Clone, Debug)]
@@ -33,7 +33,7 @@ pub enum ClientKind {
     Connection(ConnectionInfo),
     /// A connection that another member holds.
     Remote,
-    /// An address that beats.
+    /// An address that beats, or that is pushed to over UDP.
     Address {
         /// Address.
         ip: SmolStr,
@@ -55,13 +55,53 @@ pub struct ServicePublisher {
     pub cluster: SmolStr,
 }
 
-/// A connection of this node that subscribes to a service.
-#[derive(Clone, Debug)]
+/// A client that this node pushes a service to.
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ServiceSubscriber {
     /// The service.
     pub service: ServiceKey,
-    /// What the client said of itself.
-    pub info: ConnectionInfo,
+    /// Id of the client.
+    pub client: SmolStr,
+    /// Its address.
+    pub ip: SmolStr,
+    /// The port that is pushed to over UDP; 0 for a connection, which has none that others could reach.
+    pub port: u16,
+    /// What the client calls itself.
+    pub agent: SmolStr,
+    /// Name of its application; may be empty.
+    pub app: SmolStr,
+}
+
+impl ServiceSubscriber {
+    fn connected(service: ServiceKey, info: &ConnectionInfo) -> Self {
+        ServiceSubscriber {
+            service,
+            client: info.text_id.clone(),
+            ip: info.client_ip.clone(),
+            port: 0,
+            agent: info.client_version.clone(),
+            app: info.app.clone(),
+        }
+    }
+
+    fn polling(service: ServiceKey, target: &UdpTarget, agent: &SmolStr) -> Self {
+        ServiceSubscriber {
+            service,
+            client: address_id(&target.ip, target.port),
+            ip: target.ip.clone(),
+            port: target.port,
+            agent: agent.clone(),
+            app: SmolStr::default(),
+        }
+    }
+
+    /// Its address as operators see it: with the port, if it has one.
+    pub fn address(&self) -> SmolStr {
+        match self.port {
+            0 => self.ip.clone(),
+            port => format_smolstr!("{}:{port}", self.ip),
+        }
+    }
 }
 
 /// A connection of this node as operators see it.
@@ -83,17 +123,22 @@ enum Found {
 }
 
 impl Node {
-    /// The ids of the connections that this node holds, then those of all addresses that beat. Looks at every row.
+    /// The ids of the connections that this node holds, then those of all addresses that beat or that it pushes to over
+    /// UDP. Looks at every row.
     pub fn client_ids(&self) -> Vec<SmolStr> {
         let connections = self.connections.all();
         let mut ids: Vec<_> = connections.iter().map(|c| c.info.text_id.clone()).collect();
-        let addresses = self.registry.beating_addresses();
+        let mut addresses = self.registry.beating_addresses();
+        let targets = self.pusher.udp_targets().into_iter();
+        addresses.extend(targets.map(|target| (target.ip, target.port)));
+        addresses.sort_unstable();
+        addresses.dedup();
         ids.extend(addresses.iter().map(|(ip, port)| address_id(ip, *port)));
         ids
     }
 
-    /// A client. An address is looked for in every service.
-    pub fn client(&self, id: &str) -> Option<ClientStatus> {
+    /// A client. An address is looked for in every service. `now` tells when one last polled.
+    pub fn client(&self, id: &str, now: Now) -> Option<ClientStatus> {
         let (updated, kind) = match self.find_client(id)? {
             Found::Connection(c) => (opened(c.client), ClientKind::Connection(c.info.clone())),
             Found::Remote(client) => {
@@ -102,8 +147,12 @@ impl Node {
             }
             Found::Address(ip, port) => {
                 let rows = self.registry.beat_rows_at(&ip, port);
-                let newest = rows.iter().map(|(.., stamp)| stamp.time).max()?;
-                (Millis(newest >> 16), ClientKind::Address { ip, port })
+                let newest = rows.iter().map(|(.., stamp)| Millis(stamp.time >> 16)).max();
+                let target = UdpTarget { ip, port };
+                let polled = self.pusher.udp_subscriptions(&target);
+                let polled = polled.map(|(_, at, _)| Millis(now.wall.0.saturating_sub(now.mono.since(at).0)));
+                let UdpTarget { ip, port } = target;
+                (newest.max(polled)?, ClientKind::Address { ip, port })
             }
         };
         let id = SmolStr::new(id);
@@ -118,29 +167,41 @@ impl Node {
             Found::Address(ip, port) => {
                 let rows = self.registry.beat_rows_at(&ip, port);
                 let rows: Vec<_> = rows.into_iter().map(|(service, row, _)| (service, row)).collect();
-                (!rows.is_empty()).then_some(rows)
+                let target = UdpTarget { ip, port };
+                let is_client = !rows.is_empty() || self.pusher.udp_subscriptions(&target).is_some();
+                is_client.then_some(rows)
             }
         }
     }
 
-    /// What a client subscribes to; `None` when there is no such client. Only the connections of this node are known
-    /// to subscribe to anything.
-    pub fn client_subscriptions(&self, id: &str) -> Option<Vec<ServiceSubscriber>> {
-        let Found::Connection(connection) = self.find_client(id)? else {
-            return self.client(id).map(|_| Vec::new());
-        };
-        let mut services = connection.subscriptions();
-        services.retain(|service| self.pusher.has(connection.id, service));
-        let info = || connection.info.clone();
-        let subscriptions = services.into_iter();
-        Some(
-            subscriptions
-                .map(|service| ServiceSubscriber {
-                    service,
-                    info: info(),
-                })
-                .collect(),
-        )
+    /// What a client subscribes to; `None` when there is no such client. Only what this node pushes to is known to
+    /// subscribe to anything.
+    pub fn client_subscriptions(&self, id: &str, now: Now) -> Option<Vec<ServiceSubscriber>> {
+        match self.find_client(id)? {
+            Found::Connection(connection) => {
+                let mut services = connection.subscriptions();
+                services.retain(|service| self.pusher.has(connection.id, service));
+                let services = services.into_iter();
+                Some(
+                    services
+                        .map(|service| ServiceSubscriber::connected(service, &connection.info))
+                        .collect(),
+                )
+            }
+            Found::Address(ip, port) => {
+                let target = UdpTarget { ip, port };
+                let Some((agent, _, services)) = self.pusher.udp_subscriptions(&target) else {
+                    return self.client(id, now).map(|_| Vec::new());
+                };
+                let services = services.into_iter();
+                Some(
+                    services
+                        .map(|service| ServiceSubscriber::polling(service, &target, &agent))
+                        .collect(),
+                )
+            }
+            Found::Remote(_) => self.client(id, now).map(|_| Vec::new()),
+        }
     }
 
     /// Who publishes a service, sorted by row.
@@ -175,15 +236,22 @@ impl Node {
         publications.into_iter().map(publisher).collect()
     }
 
-    /// The connections of this node that subscribe to a service for which `is_meant` holds.
+    /// The clients that this node pushes a service to for which `is_meant` holds: connections first, then addresses that
+    /// poll.
     pub fn subscribers(&self, is_meant: &dyn Fn(&ServiceKey) -> bool) -> Vec<ServiceSubscriber> {
         let subscriptions = self.pusher.subscribers(is_meant).into_iter();
-        subscriptions
-            .filter_map(|(service, id)| {
-                let info = self.connections.get(id)?.info.clone();
-                Some(ServiceSubscriber { service, info })
-            })
-            .collect()
+        let connected = subscriptions.filter_map(|(service, id)| {
+            let connection = self.connections.get(id)?;
+            Some(ServiceSubscriber::connected(service, &connection.info))
+        });
+        let mut found: Vec<_> = connected.collect();
+        for target in self.pusher.udp_targets() {
+            if let Some((agent, _, services)) = self.pusher.udp_subscriptions(&target) {
+                let meant = services.into_iter().filter(|service| is_meant(service));
+                found.extend(meant.map(|service| ServiceSubscriber::polling(service, &target, &agent)));
+            }
+        }
+        found
     }
 
     /// Address of the member that takes care of a client that beats: the owner of the first service in which it does,

@@ -145,7 +145,8 @@ impl Node {
         }
         self.counters.push_costs.tick(now);
         self.tick_loader(now, actions);
-        self.pusher.tick_udp(&self.counters, now, actions);
+        self.pusher
+            .tick_udp(self.push_cache(), &self.counters, now, actions);
         self.give(self.pending.overdue(now.mono), actions);
         let mut due = [
             self.pending.next_due(),
@@ -156,7 +157,7 @@ impl Node {
         ];
         // A node that has to catch up pushes nothing: its lists may lack what has moved meanwhile.
         if self.check_readable(now).is_ok() {
-            if self.switches.has_push() {
+            if self.has_push() {
                 self.push_due(now, actions);
                 due[3] = self.pusher.next_due();
             }
@@ -166,8 +167,10 @@ impl Node {
         for due in due.into_iter().flatten() {
             next = next.min(due);
         }
-        next.min(self.registry.next_beat_look().max(now.mono + Millis(1)))
-            .max(now.mono)
+        if self.has_beat_judge() {
+            next = next.min(self.registry.next_beat_look().max(now.mono + Millis(1)));
+        }
+        next.max(now.mono)
     }
 
     fn push_due(&self, now: Now, actions: &mut Actions) {
@@ -177,12 +180,18 @@ impl Node {
                 .get(id)
                 .is_some_and(|c| c.expect(request_id, awaited()))
         };
-        self.pusher
-            .push_due(&self.registry, &self.counters, now, actions, &sent);
+        self.pusher.push_due(
+            &self.registry,
+            self.push_cache(),
+            &self.counters,
+            now,
+            actions,
+            &sent,
+        );
     }
 
     fn judge_beats(&self, now: Now, effects: &mut Effects) {
-        if !self.is_ready() || self.config.faults.has(Fault::NoExpiry) {
+        if !self.is_ready() || !self.has_beat_judge() || self.config.faults.has(Fault::NoExpiry) {
             return;
         }
         let view = self.engine.view();

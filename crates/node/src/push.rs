@@ -6,7 +6,7 @@
 //! a subscriber that does not answer costs the others nothing.
 
 pub(crate) mod costs;
-mod udp;
+pub(crate) mod udp;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -368,6 +368,7 @@ impl Pusher {
     pub(crate) fn push_due(
         &self,
         registry: &Registry,
+        cache: Millis,
         counters: &Counters,
         now: Now,
         actions: &mut Actions,
@@ -387,6 +388,7 @@ impl Pusher {
                     &service,
                     &mut topic.lock(),
                     registry,
+                    cache,
                     counters,
                     now,
                     actions,
@@ -402,6 +404,7 @@ impl Pusher {
         service: &ServiceKey,
         topic: &mut Topic,
         registry: &Registry,
+        cache: Millis,
         counters: &Counters,
         now: Now,
         actions: &mut Actions,
@@ -453,6 +456,7 @@ impl Pusher {
                 view,
                 last_ref_time,
                 changed,
+                cache,
             }));
             Counters::add(&counters.pushes_sent);
             n_sent += 1;
@@ -462,6 +466,7 @@ impl Pusher {
             view: &view,
             last_ref_time,
             changed,
+            cache,
         };
         let (n_sent_udp, retry_udp_at) = self.fan_out_udp(topic, &list, counters, now, actions);
         n_sent += n_sent_udp;

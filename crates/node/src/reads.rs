@@ -15,12 +15,18 @@ pub struct ServiceAnswer {
     pub view: Arc<ServiceView>,
     /// `lastRefTime` of the message, in milliseconds since the Unix epoch.
     pub last_ref_time: Millis,
+    /// How long clients may use the list before they ask again.
+    pub cache: Millis,
 }
 
 impl Node {
     pub(crate) fn read(&self, service: &ServiceKey, now: Now) -> ServiceAnswer {
         let (view, last_ref_time) = self.registry.read(service, now.wall);
-        ServiceAnswer { view, last_ref_time }
+        ServiceAnswer {
+            view,
+            last_ref_time,
+            cache: self.push_cache(),
+        }
     }
 
     /// The list of a service, answered from what is held here.

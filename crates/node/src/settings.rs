@@ -153,6 +153,31 @@ impl Node {
         self.registry.catalog().contains(service)
     }
 
+    /// Refuses an instance of the other kind than the service's (`spec/validation.md` §5). A service is for persistent
+    /// instances if operators made it so and it holds no ephemeral one; what is there counts more, as two members may
+    /// take the first instance and the settings at one moment.
+    ///
+    /// # Errors
+    /// [`NodeError::WrongKind`].
+    pub fn check_kind(&self, service: &ServiceKey, is_ephemeral: bool) -> Result<(), NodeError> {
+        let has_rows = self
+            .registry
+            .service(service)
+            .is_some_and(|held| !held.view().is_empty());
+        let kind = if has_rows {
+            Some(true)
+        } else {
+            self.registry.service_settings(service).map(|s| s.is_ephemeral)
+        };
+        match kind {
+            Some(kind) if kind != is_ephemeral => Err(NodeError::WrongKind {
+                service: service.grouped_name().to_owned(),
+                is_ephemeral: kind,
+            }),
+            _ => Ok(()),
+        }
+    }
+
     /// What operators said of a cluster.
     pub fn cluster_settings(&self, service: &ServiceKey, cluster: &str) -> Option<Arc<ClusterSettings>> {
         let key = RecordKey::Cluster(service.clone(), cluster.into());
@@ -210,13 +235,5 @@ impl Node {
             .collect();
         all.sort_by(|a, b| (a.id != DEFAULT_NAMESPACE, &a.id).cmp(&(b.id != DEFAULT_NAMESPACE, &b.id)));
         all
-    }
-
-    /// The value of a switch, if it was set.
-    pub fn switch(&self, name: &str) -> Option<SmolStr> {
-        match self.registry.record(&RecordKey::Switch(name.into()))? {
-            Record::Switch(value) => Some(value),
-            _ => None,
-        }
     }
 }

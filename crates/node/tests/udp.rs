@@ -46,8 +46,14 @@ impl Alone {
 
     fn poll(&self, port: u16, name: &str, clusters: &str) {
         let actions = &mut Actions::default();
-        self.node
-            .udp_polled(&target(port), &service(name), clusters, clock(self.now), actions);
+        self.node.udp_polled(
+            &target(port),
+            &service(name),
+            clusters,
+            "",
+            clock(self.now),
+            actions,
+        );
     }
 
     fn ack(&self, push: &UdpPush) {

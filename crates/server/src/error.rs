@@ -1,5 +1,7 @@
 //! The one table that turns a refusal into what a client sees: HTTP status and text, gRPC codes and message.
 
+use std::fmt;
+
 use http::StatusCode;
 use rollcall_core::Violation;
 use rollcall_core::limits::InstanceFault;
@@ -150,7 +152,7 @@ impl HttpFailure {
     }
 
     /// The node is in a state in which it refuses this. The missing blank is as recorded.
-    fn not_serving(state: MemberState) -> Self {
+    fn not_serving(state: impl fmt::Display) -> Self {
         let text = format!("server is {state}now, please try again later!");
         Self::new(HttpForm::State, StatusCode::SERVICE_UNAVAILABLE, text)
     }
@@ -246,12 +248,15 @@ impl From<&NodeError> for HttpFailure {
             NodeError::ClusterEmpty { .. } | NodeError::InstanceNotFound => {
                 Self::not_found(text).with(Code::NOT_FOUND)
             }
-            NodeError::BadPattern(_) => Self::text(StatusCode::BAD_REQUEST, text),
+            NodeError::BadPattern(_) | NodeError::WrongKind { .. } => {
+                Self::text(StatusCode::BAD_REQUEST, text)
+            }
             NodeError::TooManyPatterns | NodeError::TooManyConnections => {
                 Self::text(StatusCode::SERVICE_UNAVAILABLE, text)
             }
             NodeError::NotReady => Self::not_serving(MemberState::Starting),
             NodeError::Leaving => Self::not_serving(MemberState::Down),
+            NodeError::Overridden(status) => Self::not_serving(status.name()),
             NodeError::OverLimit(_) | NodeError::Outdated { .. } => {
                 Self::text(StatusCode::SERVICE_UNAVAILABLE, text)
             }
@@ -288,11 +293,18 @@ impl From<&NodeError> for GrpcFailure {
             | NodeError::NoService(_)
             | NodeError::ServiceNotEmpty(_) => Self::error(400, 400, text),
             NodeError::ClusterEmpty { .. } | NodeError::InstanceNotFound => Self::error(404, 404, text),
-            NodeError::BadPattern(_) => Self::error(400, 400, text),
+            NodeError::BadPattern(_) | NodeError::WrongKind { .. } => Self::error(400, 400, text),
             NodeError::TooManyPatterns => Self::error(500, 50310, text).typed(),
             NodeError::TooManyConnections => Self::error(500, 503, text),
             NodeError::NotReady => Self::error(500, 300, "Server is starting,please try later."),
             NodeError::Leaving => Self::error(500, 300, "Server is down,please try later."),
+            NodeError::Overridden(status) => {
+                let text = format!(
+                    "Server is {},please try later.",
+                    status.name().to_ascii_lowercase()
+                );
+                Self::error(500, 300, text)
+            }
             NodeError::OverLimit(_) | NodeError::Outdated { .. } => Self::error(503, 503, text),
             NodeError::PersistentUnavailable | NodeError::Page(_) => Self::error(500, 500, text),
         }

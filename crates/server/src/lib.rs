@@ -11,6 +11,7 @@ pub mod explain;
 pub mod grpc;
 pub mod http;
 pub mod json;
+pub mod log_levels;
 pub mod machine;
 pub mod metrics;
 pub mod net;

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use rollcall_server::config::cli::Job;
 use rollcall_server::config::{Config, LogFormat, cli};
+use rollcall_server::log_levels::LogLevels;
 use rollcall_server::{agreement, wiring};
 use tracing_subscriber::EnvFilter;
 
@@ -36,11 +37,14 @@ fn main() -> ExitCode {
             return ExitCode::from(BAD_SETTINGS);
         }
     };
-    if let Err(error) = start_log(&config) {
-        complain(&format!("wrong setting: log_level: {error}"));
-        return ExitCode::from(BAD_SETTINGS);
-    }
-    match run(config) {
+    let log_levels = match start_log(&config) {
+        Ok(log_levels) => log_levels,
+        Err(error) => {
+            complain(&format!("wrong setting: log_level: {error}"));
+            return ExitCode::from(BAD_SETTINGS);
+        }
+    };
+    match run(config, log_levels) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             complain(&format!("{error:#}"));
@@ -72,27 +76,42 @@ fn verify(nodes: &[String], patience: Duration) -> ExitCode {
     }
 }
 
-fn run(config: Config) -> anyhow::Result<()> {
+fn run(config: Config, log_levels: LogLevels) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(config.worker_threads)
         .thread_name("rollcall")
         .enable_all()
         .build()?;
-    let result = runtime.block_on(wiring::run(config));
+    let result = runtime.block_on(wiring::run(config, log_levels));
     runtime.shutdown_background(); // What is left are connections that did not end in time.
     Ok(result?)
 }
 
-fn start_log(config: &Config) -> Result<(), tracing_subscriber::filter::ParseError> {
+fn start_log(config: &Config) -> Result<LogLevels, tracing_subscriber::filter::ParseError> {
     let filter: EnvFilter = config.log_level.parse()?;
     let is_terminal = std::io::IsTerminal::is_terminal(&std::io::stderr());
     let log = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
         .with_ansi(is_terminal);
-    match config.log_format {
-        LogFormat::Text => log.init(),
-        LogFormat::Json => log.json().flatten_event(true).init(),
-    }
-    Ok(())
+    let base = config.log_level.clone();
+    // The handle is of the type that the log has in the end, so it is taken last.
+    Ok(match config.log_format {
+        LogFormat::Text => {
+            let log = log.with_filter_reloading();
+            let handle = log.reload_handle();
+            log.init();
+            LogLevels::new(base, move |filter| {
+                handle.reload(filter).map_err(|error| error.to_string())
+            })
+        }
+        LogFormat::Json => {
+            let log = log.json().flatten_event(true).with_filter_reloading();
+            let handle = log.reload_handle();
+            log.init();
+            LogLevels::new(base, move |filter| {
+                handle.reload(filter).map_err(|error| error.to_string())
+            })
+        }
+    })
 }

@@ -7,9 +7,6 @@ use rollcall_core::{Instance, Metadata, Millis, Selection, ServiceKey, ServiceVi
 use crate::json;
 use crate::transport::Generation;
 
-/// How long clients may use a list before they ask again, told in every list. Milliseconds.
-const CACHE_MILLIS: &[u8] = b"10000";
-
 /// Writes one host object, the same in all answers.
 #[derive(Clone, Copy, Debug)]
 pub struct Host;
@@ -77,6 +74,8 @@ pub struct Header<'a> {
     pub clusters: Option<&'a str>,
     /// Time of the list.
     pub last_ref_time: Millis,
+    /// How long clients may use the list before they ask again.
+    pub cache: Millis,
     /// Which field names the client reads.
     pub generation: Generation,
 }
@@ -125,7 +124,7 @@ fn write_parts(out: &mut Vec<u8>, header: Header<'_>, hosts: &[u8], reach_protec
         }
     }
     out.extend_from_slice(b"\"cacheMillis\":");
-    out.extend_from_slice(CACHE_MILLIS);
+    json::unsigned(out, header.cache.0);
     out.extend_from_slice(b",\"hosts\":[");
     out.extend_from_slice(hosts);
     out.extend_from_slice(b"],\"lastRefTime\":");
@@ -173,6 +172,7 @@ mod tests {
             group: Some("g"),
             clusters: Some("c1,c2"),
             last_ref_time: Millis(17),
+            cache: Millis(10_000),
             generation: Generation::Two,
         };
         write_empty(&mut out, header);

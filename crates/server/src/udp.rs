@@ -216,6 +216,7 @@ fn document(push: &UdpPush) -> Vec<u8> {
         group: None,
         clusters: Some(&push.clusters),
         last_ref_time: push.last_ref_time,
+        cache: push.cache,
         generation: Generation::Two,
     };
     service_info::write_unprotected(&mut list, header, &push.view);
@@ -292,6 +293,7 @@ mod tests {
             clusters: clusters.into(),
             last_ref_time: Millis(17),
             changed: None,
+            cache: Millis(10_000),
         }
     }
 

@@ -18,6 +18,7 @@ use crate::clock::Clock;
 use crate::config::Config;
 use crate::executor::Executor;
 use crate::http::app::{HttpApp, HttpSettings};
+use crate::log_levels::LogLevels;
 use crate::net::{self, Port};
 use crate::peer::{PeerConfig, PeerError, Peers};
 use crate::shutdown::{self, Signals};
@@ -53,11 +54,11 @@ pub enum StartError {
     Peers(#[from] PeerError),
 }
 
-/// Runs the process until a signal asks it to end.
+/// Runs the process until a signal asks it to end. `log_levels` changes the log, which is started.
 ///
 /// # Errors
 /// It cannot start.
-pub async fn run(config: Config) -> Result<(), StartError> {
+pub async fn run(config: Config, log_levels: LogLevels) -> Result<(), StartError> {
     // Everything that can fail comes first, so that a process that is up stays up.
     let mut signals = Signals::listen().map_err(StartError::Signals)?;
     let main = bind(config.address(config.port), "the main port (port)")?;
@@ -107,7 +108,7 @@ pub async fn run(config: Config) -> Result<(), StartError> {
         )?;
     }
     let ticking = tokio::spawn(tick(exec.clone()));
-    let app = client_app(&config, &exec);
+    let app = client_app(&config, &exec, log_levels);
     let port = Port::new(app, clock, stop.clone());
     tasks.spawn(net::serve(main, port.clone(), tasks.clone()));
     tasks.spawn(net::serve(grpc, port, tasks.clone()));
@@ -153,7 +154,7 @@ async fn tick(exec: Executor) {
     }
 }
 
-fn client_app(config: &Config, exec: &Executor) -> ClientApp {
+fn client_app(config: &Config, exec: &Executor, log_levels: LogLevels) -> ClientApp {
     let http = HttpApp::new(
         exec.clone(),
         HttpSettings {
@@ -161,6 +162,7 @@ fn client_app(config: &Config, exec: &Executor) -> ClientApp {
             body_limit: config.message_limit,
             metadata_limit: config.node.metadata_limit,
             main_port: config.port,
+            log_levels: Arc::new(log_levels),
         },
     );
     let limits = ClientLimits {

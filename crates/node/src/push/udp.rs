@@ -21,7 +21,7 @@ use crate::config::NodeConfig;
 use crate::metrics::Counters;
 use crate::request::UdpTarget;
 
-/// Time after the last poll when a subscriber ends. Nacos takes 30 to 35 s.
+/// Least time after the last poll when a subscriber ends. Nacos takes 30 to 35 s.
 const LIFE: Millis = Millis(30_000);
 /// Wait for an acknowledgement, after the first sending and again after the repetition.
 const ACK_WAIT: Millis = Millis(10_000);
@@ -71,6 +71,17 @@ struct Targets {
 struct Target {
     services: BTreeSet<ServiceKey>,
     last_poll: Millis,
+    /// What the client calls itself.
+    agent: SmolStr,
+}
+
+/// What a poll that names a port asks for.
+#[derive(Debug)]
+pub(crate) struct Poll<'a> {
+    pub(crate) service: &'a ServiceKey,
+    pub(crate) clusters: SmolStr,
+    /// What the client calls itself.
+    pub(crate) agent: SmolStr,
 }
 
 /// Pushes that are not acknowledged, by deadline and by what an acknowledgement names.
@@ -130,11 +141,15 @@ impl UdpTable {
 
 impl Targets {
     /// Notes a poll; false when there are too many subscriptions for this one.
-    fn polled(&mut self, target: &UdpTarget, service: &ServiceKey, limit: usize, now: Millis) -> bool {
+    fn polled(&mut self, target: &UdpTarget, poll: &Poll<'_>, limit: usize, now: Millis) -> bool {
+        let service = poll.service;
         let is_full = self.n_subscriptions >= limit;
         match self.table.get_mut(target) {
             Some(entry) => {
                 entry.last_poll = now;
+                if entry.agent != poll.agent {
+                    entry.agent = poll.agent.clone();
+                }
                 if entry.services.contains(service) {
                     return true;
                 }
@@ -149,6 +164,7 @@ impl Targets {
                 let entry = Target {
                     services,
                     last_poll: now,
+                    agent: poll.agent.clone(),
                 };
                 self.table.insert(target.clone(), entry);
                 self.looks.insert((now + LIFE, target.clone()));
@@ -158,11 +174,11 @@ impl Targets {
         !is_full
     }
 
-    /// Takes out one target whose time is over.
-    fn expired(&mut self, now: Millis) -> Option<(UdpTarget, BTreeSet<ServiceKey>)> {
+    /// Takes out one target that has not polled for `life`.
+    fn expired(&mut self, life: Millis, now: Millis) -> Option<(UdpTarget, BTreeSet<ServiceKey>)> {
         while self.looks.first().is_some_and(|look| look.0 <= now) {
             let (_, target) = self.looks.pop_first()?;
-            let end = self.table.get(&target).map(|entry| entry.last_poll + LIFE);
+            let end = self.table.get(&target).map(|entry| entry.last_poll + life);
             match end {
                 Some(end) if end > now => {
                     self.looks.insert((end, target));
@@ -185,6 +201,7 @@ pub(super) struct CurrentList<'a> {
     pub(super) last_ref_time: Millis,
     /// When the first change was made since the last fan-out.
     pub(super) changed: Option<Micros>,
+    pub(super) cache: Millis,
 }
 
 // === impl Pusher: subscribers over UDP ===
@@ -212,23 +229,40 @@ impl Pusher {
             .collect()
     }
 
+    /// The addresses that are pushed to over UDP, sorted.
+    pub(crate) fn udp_targets(&self) -> Vec<UdpTarget> {
+        let mut found: Vec<_> = self.udp.targets.lock().table.keys().cloned().collect();
+        found.sort_unstable();
+        found
+    }
+
+    /// What an address that is pushed to calls itself, when it polled last, and the services it is subscribed to.
+    pub(crate) fn udp_subscriptions(&self, target: &UdpTarget) -> Option<(SmolStr, Millis, Vec<ServiceKey>)> {
+        let targets = self.udp.targets.lock();
+        let entry = targets.table.get(target)?;
+        let services = entry.services.iter().cloned().collect();
+        Some((entry.agent.clone(), entry.last_poll, services))
+    }
+
     /// A client has polled a list and named its port: starts its subscription or lets it live longer. Another clusters
     /// text replaces the former one, and sends nothing: the poll has been answered with the new list.
     pub(crate) fn udp_polled(
         &self,
         target: &UdpTarget,
-        service: &ServiceKey,
-        clusters: SmolStr,
+        poll: Poll<'_>,
         counters: &Counters,
         now: Now,
         actions: &mut Actions,
     ) {
         // Held until the topic has it too, so that an expiry cannot come in between.
         let mut targets = self.udp.targets.lock();
-        if !targets.polled(target, service, self.udp.limit, now.mono) {
+        if !targets.polled(target, &poll, self.udp.limit, now.mono) {
             Counters::add(&counters.udp_subscriptions_refused);
             return;
         }
+        let Poll {
+            service, clusters, ..
+        } = poll;
         let mut topic = self.topic_or_new(service);
         if let Some(subscriber) = topic.udp.get_mut(target) {
             if subscriber.clusters != clusters {
@@ -292,6 +326,7 @@ impl Pusher {
                 view: list.view.clone(),
                 last_ref_time: list.last_ref_time,
                 changed,
+                cache: list.cache,
             };
             let mut waits = self.udp.waits.lock();
             if let Some(former) = subscriber.unacked.take() {
@@ -366,8 +401,9 @@ impl Pusher {
         Some((service, topic, unacked))
     }
 
-    /// Repeats or gives up pushes that were not acknowledged, and ends subscribers that have stopped to poll.
-    pub(crate) fn tick_udp(&self, counters: &Counters, now: Now, actions: &mut Actions) {
+    /// Repeats or gives up pushes that were not acknowledged, and ends subscribers that have stopped to poll: those
+    /// silent for [`LIFE`], or as long as they may use a list if that is longer.
+    pub(crate) fn tick_udp(&self, push_cache: Millis, counters: &Counters, now: Now, actions: &mut Actions) {
         loop {
             let due = self.udp.waits.lock().pop_due(now.mono);
             let Some((target, stamp, service)) = due else {
@@ -394,7 +430,7 @@ impl Pusher {
             Counters::add(&counters.udp_pushes_repeated);
         }
         let mut targets = self.udp.targets.lock();
-        while let Some((target, services)) = targets.expired(now.mono) {
+        while let Some((target, services)) = targets.expired(LIFE.max(push_cache), now.mono) {
             for service in services {
                 if let Some(topic) = self.topic(&service) {
                     let ended = topic.lock().udp.remove(&target);

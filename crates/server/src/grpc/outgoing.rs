@@ -1,6 +1,5 @@
 //! What goes down the stream to a client. Kept small while it waits: the JSON is written when it is sent.
 
-use rollcall_core::Millis;
 use rollcall_core::ServiceKey;
 use rollcall_node::FuzzyMessage;
 use rollcall_node::action::Push;
@@ -152,7 +151,8 @@ fn push_body(push: &Push, generation: Generation) -> Vec<u8> {
         name: Some(push.service.name()),
         group: Some(push.service.group()),
         clusters: push.clusters.as_deref(),
-        last_ref_time: Millis(push.last_ref_time.0),
+        last_ref_time: push.last_ref_time,
+        cache: push.cache,
         generation,
     };
     service_info::write_view(&mut body, header, &push.view, false);
@@ -183,6 +183,8 @@ fn reset_body(request_id: u64, to: Option<&str>, transport: &Transport) -> Vec<u
 #[cfg(test)]
 mod tests {
     use std::net::SocketAddr;
+
+    use rollcall_core::Millis;
 
     use super::*;
     use crate::grpc::payload;

@@ -1,6 +1,7 @@
 //! Type names and bodies of envelopes.
 
 use bytes::Bytes;
+use rollcall_node::switches::Access;
 
 use crate::error::GrpcFailure;
 use crate::grpc::any::Any;
@@ -78,6 +79,16 @@ impl Call {
             Call::HealthCheck => "internal",
             Call::ServerCheck | Call::Cluster | Call::Unknown => "unknown",
             _ => "naming",
+        }
+    }
+
+    /// What the client wants of the node; `None` for a sign of life and for what is refused anyway.
+    pub fn access(self) -> Option<Access> {
+        match self {
+            Call::ServerCheck => Some(Access::Connect),
+            Call::ServiceQuery | Call::ServiceList | Call::Subscribe | Call::FuzzyWatch => Some(Access::Read),
+            Call::Instance | Call::BatchInstance | Call::PersistentInstance => Some(Access::Write),
+            Call::HealthCheck | Call::Cluster | Call::Unknown => None,
         }
     }
 

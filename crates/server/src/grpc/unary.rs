@@ -1,6 +1,7 @@
 //! Calls with one answer: finds out who asks and for what, and hands over to the handler.
 //!
-//! Order of the checks, as recorded: ready, port of members, known type, connection set up, readable body.
+//! Order of the checks, as recorded: ready, port of members, known type, connection set up, readable body. A status
+//! that operators set refuses newcomers and what clients ask for, but no sign of life: whoever is here stays.
 
 use std::sync::Arc;
 
@@ -55,6 +56,9 @@ impl Unary {
         let is_served = node.is_ready() || (node.is_leaving() && transport.established().is_some());
         if !is_served {
             return Err(node.not_serving().into());
+        }
+        if let Some(access) = call.access() {
+            node.check_status(access)?;
         }
         match call {
             Call::Cluster => return Err(GrpcFailure::forbidden(payload::type_name(payload))),

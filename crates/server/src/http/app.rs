@@ -15,16 +15,18 @@ use rollcall_node::Node;
 use rollcall_node::action::Actions;
 use rollcall_node::error::NodeError;
 use rollcall_node::request::{HttpWrite, WriteDone};
+use rollcall_node::switches::Access;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
 use crate::error::{HttpFailure, HttpForm};
 use crate::executor::Executor;
 use crate::http::api::Api;
 use crate::http::check::Checked;
-use crate::http::params::{BodyKind, Params};
+use crate::http::params::Params;
 use crate::http::reply::{self, Reply, Taste};
 use crate::http::router::{self, Handler, Route};
 use crate::http::udp_poll::{self, Caller};
+use crate::log_levels::LogLevels;
 use crate::machine::Machine;
 use crate::metrics::text::Form;
 
@@ -57,6 +59,8 @@ pub struct HttpSettings {
     pub metadata_limit: usize,
     /// Main port, told to tools that ask.
     pub main_port: u16,
+    /// Levels of the log.
+    pub log_levels: Arc<LogLevels>,
 }
 
 impl HttpApp {
@@ -92,6 +96,11 @@ impl HttpApp {
     /// Largest sum of metadata lengths.
     pub fn metadata_limit(&self) -> usize {
         self.0.settings.metadata_limit
+    }
+
+    /// Levels of the log.
+    pub fn log_levels(&self) -> &LogLevels {
+        &self.0.settings.log_levels
     }
 
     /// Runs the filters that stand before naming handlers.
@@ -250,13 +259,16 @@ impl HttpApp {
         if route.is_naming && !node.is_ready() && !node.is_leaving() {
             return Err(node.not_serving().into());
         }
+        if route.is_switched() {
+            self.check_switches(parts)?;
+        }
         let body = self.read_body(body).await?;
         let content_type = parts
             .headers
             .get(CONTENT_TYPE)
             .and_then(|value| value.to_str().ok());
         let query = parts.uri.query().unwrap_or_default();
-        let params = Params::read(query, &body, &BodyKind::of(content_type))?;
+        let params = Params::read(query, &body, &route.body_kind(content_type))?;
         let mut params = params.of(route.api, route.api.lack(&parts.method));
         for (name, raw) in in_path {
             params.add_from_path(name, raw)?;
@@ -267,6 +279,26 @@ impl HttpApp {
         match handler {
             Handler::Now(handler) => handler(self, &params),
             Handler::Waits(handler) => handler(self, &params).await,
+        }
+    }
+
+    /// What operators refuse by switches, on the naming paths of v1 (recorded: later generations go on).
+    fn check_switches(&self, parts: &http::request::Parts) -> Result<(), HttpFailure> {
+        let node = self.exec().node();
+        let is_read = [Method::GET, Method::HEAD].contains(&parts.method);
+        node.check_status(if is_read { Access::Read } else { Access::Write })?;
+        let heeded = node.heeded();
+        if heeded.limits.is_empty() {
+            return Ok(());
+        }
+        let path = parts.uri.path_and_query().map_or("", |path| path.as_str());
+        let limit = heeded
+            .limits
+            .iter()
+            .find(|(start, _)| path.starts_with(start.as_str()));
+        match limit.and_then(|(_, status)| StatusCode::from_u16(*status).ok()) {
+            Some(status) => Err(HttpFailure::new(HttpForm::Bare, status, "")),
+            None => Ok(()),
         }
     }
 
@@ -361,6 +393,7 @@ pub(crate) mod tests {
             body_limit: BODY_MAX,
             metadata_limit: 1024,
             main_port: 8848,
+            log_levels: Arc::new(LogLevels::new("info", |_| Ok(()))),
         };
         HttpApp::new(exec, settings)
     }

@@ -38,7 +38,9 @@ pub enum BodyKind {
     Form,
     /// As parts separated by this boundary.
     Multipart(String),
-    /// Not at all, such as JSON.
+    /// As a JSON object with texts and numbers, for the few calls that have one.
+    Json,
+    /// Not at all, such as JSON elsewhere.
     Ignored,
 }
 
@@ -85,6 +87,7 @@ impl Params {
                     .ok_or_else(|| unreadable("the parts of the body cannot be read"))?;
                 pairs.extend(parts);
             }
+            BodyKind::Json => add_json(&mut pairs, body)?,
             BodyKind::Ignored => {}
         }
         Ok(Params {
@@ -279,6 +282,23 @@ pub fn parse_metadata(text: &str) -> Result<Metadata, HttpFailure> {
         }
     }
     Ok(Metadata::from_pairs(pairs))
+}
+
+fn add_json(pairs: &mut Vec<(SmolStr, SmolStr)>, body: &[u8]) -> Result<(), HttpFailure> {
+    let object: serde_json::Map<String, serde_json::Value> = serde_json::from_slice(body)
+        .map_err(|error| unreadable(&format!("the body is no JSON object: {error}")))?;
+    for (name, value) in object {
+        match value {
+            serde_json::Value::String(text) => pairs.push((name.into(), text.into())),
+            serde_json::Value::Number(number) => pairs.push((name.into(), number.to_string().into())),
+            _ => {
+                return Err(unreadable(&format!(
+                    "'{name}' in the body is neither a text nor a number"
+                )));
+            }
+        }
+    }
+    Ok(())
 }
 
 fn add_form(pairs: &mut Vec<(SmolStr, SmolStr)>, form: &[u8], place: &str) -> Result<(), HttpFailure> {

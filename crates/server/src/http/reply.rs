@@ -26,6 +26,8 @@ pub enum Reply {
     Owned(String),
     /// A JSON document.
     Json(Bytes),
+    /// A page for people.
+    Page(&'static str),
     /// The health of the process, as a JSON document of a type of its own.
     Actuator(&'static str),
     /// Metrics.
@@ -115,6 +117,7 @@ pub fn success(reply: Reply, taste: Taste) -> Response<Body> {
     let (content_type, body) = match reply {
         Reply::Text(text) => (taste.text(), Bytes::from_static(text.as_bytes())),
         Reply::Owned(text) => (taste.text(), text.into()),
+        Reply::Page(page) => (TEXT_HTML, Bytes::from_static(page.as_bytes())),
         Reply::Json(document) => (JSON, document),
         Reply::Actuator(document) => (ACTUATOR, Bytes::from_static(document.as_bytes())),
         Reply::Metrics(families) => {

@@ -11,11 +11,11 @@ use foldhash::fast::RandomState;
 use crate::error::HttpFailure;
 use crate::http::api::Api::{self, V1, V2, V3};
 use crate::http::app::HttpApp;
-use crate::http::params::Params;
+use crate::http::params::{BodyKind, Params};
 use crate::http::reply::Reply;
 use crate::http::shared::{
-    beat, client, health, instance, loader, metadata_batch, metrics, namespace, service, settings, state,
-    switches,
+    beat, client, health, instance, loader, metadata_batch, metrics, namespace, operations, service,
+    settings, state, switches,
 };
 use crate::http::{discovery, openapi, own, prometheus, quarantine, v1, v2, v3};
 
@@ -39,6 +39,8 @@ pub struct Route {
     pub api: Api,
     /// Only answered once the node is ready.
     pub is_naming: bool,
+    /// Parameters may also stand in a JSON body.
+    takes_json: bool,
     calls: &'static [Call],
 }
 
@@ -56,6 +58,7 @@ impl Route {
             path,
             api,
             is_naming,
+            takes_json: false,
             calls,
         }
     }
@@ -82,6 +85,21 @@ impl Route {
             }
         }
         segments.next().is_none().then_some(found)
+    }
+
+    /// How a body with this content type is read.
+    pub fn body_kind(&self, content_type: Option<&str>) -> BodyKind {
+        let is_json = content_type.is_some_and(|kind| kind.starts_with("application/json"));
+        if self.takes_json && is_json {
+            BodyKind::Json
+        } else {
+            BodyKind::of(content_type)
+        }
+    }
+
+    /// True for the naming paths of v1, which operators can refuse by switches.
+    pub fn is_switched(&self) -> bool {
+        self.path.starts_with("/v1/ns/")
     }
 
     /// What answers a method; `None` when the path does not have it.
@@ -128,6 +146,12 @@ macro_rules! open {
     ($api:expr, $path:literal, $($calls:tt)+) => { Route::new($api, $path, false, calls!($($calls)+)) };
 }
 
+macro_rules! with_json {
+    ($api:expr, $path:literal, $($calls:tt)+) => {
+        Route { takes_json: true, ..open!($api, $path, $($calls)+) }
+    };
+}
+
 /// The paths below the context path.
 #[rustfmt::skip]
 static PATHS: &[Route] = &[
@@ -162,7 +186,16 @@ static PATHS: &[Route] = &[
     naming!(V1, "/v1/ns/ops/push/state", GET now v1::operator::push_state),
     naming!(V1, "/v1/ns/operator/distro/client", GET waits v1::operator::responsible),
     naming!(V1, "/v1/ns/ops/distro/client", GET waits v1::operator::responsible),
+    naming!(V1, "/v1/ns/operator/log", PUT now operations::set_log_level),
+    naming!(V1, "/v1/ns/ops/log", PUT now operations::set_log_level),
     // === v1, the rest ===
+    open!(V1, "", GET now operations::page),
+    open!(V1, "/index.html", GET now operations::page),
+    with_json!(V1, "/v1/core/ops/raft", POST now operations::command_raft),
+    open!(V1, "/v1/core/ops/idInfo", GET now operations::ids),
+    open!(V1, "/v1/core/ops/log", PUT now operations::set_core_log_level),
+    open!(V1, "/v1/console/server/announcement", GET now operations::announcement),
+    open!(V1, "/v1/console/server/guide", GET now operations::guide),
     open!(V1, "/v1/core/cluster/nodes", GET now v1::cluster::nodes),
     open!(V1, "/v1/core/cluster/self", GET now v1::cluster::this),
     open!(V1, "/v1/core/cluster/simple/nodes", GET now v1::cluster::simple_nodes),
@@ -209,6 +242,9 @@ static PATHS: &[Route] = &[
     naming!(V2, "/v2/ns/operator/switches", GET now switches::get, PUT now switches::set),
     naming!(V2, "/v2/ns/ops/switches", GET now switches::get, PUT now switches::set),
     // === v2, the rest ===
+    with_json!(V2, "/v2/core/ops/raft", POST now operations::command_raft),
+    open!(V2, "/v2/core/ops/ids", GET now operations::ids),
+    with_json!(V2, "/v2/core/ops/log", PUT now operations::set_core_log_level),
     open!(V2, "/v2/core/cluster/node/self", GET now v2::cluster::this),
     open!(V2, "/v2/core/cluster/node/self/health", GET now v2::cluster::health),
     open!(V2, "/v2/core/cluster/node/list", GET now v2::cluster::list),
@@ -244,6 +280,7 @@ static PATHS: &[Route] = &[
     naming!(V3, "/v3/admin/ns/health/checkers", GET now health::checkers),
     naming!(V3, "/v3/admin/ns/ops/metrics", GET waits metrics::metrics),
     naming!(V3, "/v3/admin/ns/ops/switches", GET now switches::get, PUT now switches::set),
+    naming!(V3, "/v3/admin/ns/ops/log", PUT now operations::set_log_level),
     naming!(V3, "/v3/admin/ns/client", GET waits v3::client::detail),
     naming!(V3, "/v3/admin/ns/client/list", GET waits client::list),
     naming!(V3, "/v3/admin/ns/client/publish/list", GET waits v3::client::publications),
@@ -262,6 +299,9 @@ static PATHS: &[Route] = &[
     open!(V3, "/v3/admin/core/loader/reloadClient", POST now loader::reload_client),
     open!(V3, "/v3/admin/core/loader/reloadCurrent", POST now loader::reload_current),
     open!(V3, "/v3/admin/core/loader/smartReloadCluster", POST now loader::smart_reload),
+    with_json!(V3, "/v3/admin/core/ops/raft", POST now operations::command_raft),
+    open!(V3, "/v3/admin/core/ops/ids", GET now operations::ids),
+    with_json!(V3, "/v3/admin/core/ops/log", PUT now operations::set_core_log_level),
     open!(V3, "/v3/admin/core/namespace",
         GET now namespace::get, POST now namespace::create, PUT now namespace::update, DELETE now namespace::remove),
     open!(V3, "/v3/admin/core/namespace/list", GET now namespace::list),
@@ -284,6 +324,8 @@ static PATHS: &[Route] = &[
     open!(V3, "/v3/console/health/liveness", GET now state::liveness),
     open!(V3, "/v3/console/health/readiness", GET now state::readiness),
     open!(V3, "/v3/console/server/state", GET now state::console_state),
+    open!(V3, "/v3/console/server/announcement", GET now operations::announcement),
+    open!(V3, "/v3/console/server/guide", GET now operations::guide),
 ];
 
 /// Paths of our own, outside the context path.
@@ -379,7 +421,6 @@ mod tests {
     #[test]
     fn unknown_paths_mean_nothing() {
         for unknown in [
-            "",
             "/",
             "/v1/ns/nope",
             "/v2/ns/instance/",

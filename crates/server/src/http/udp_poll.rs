@@ -15,14 +15,52 @@ use crate::http::api::Api;
 use crate::transport::Transport;
 use crate::udp::ip_text;
 
-/// Clients that take pushes, by how their name starts, and their first version that does (`spec/udp-push.md` §2).
-const GRANTED: [(&str, [u32; 3]); 6] = [
-    ("Nacos-Java-Client", [0, 1, 0]),
-    ("Nacos-DNS", [0, 4, 3]),
-    ("Nacos-C-Client", [1, 0, 12]),
-    ("vip-client4cpp", [1, 0, 12]),
-    ("Nacos-Go-Client", [0, 1, 0]),
-    ("Nacos-CSharp-Client", [0, 9, 0]),
+/// From which version on clients of a kind are pushed to.
+#[derive(Clone, Copy, Debug)]
+pub struct PushVersion {
+    /// The kind, as the switch `pushVersion` names it.
+    pub kind: &'static str,
+    /// The field that shows it in v1 and v2, and the name under which a change is kept.
+    pub field: &'static str,
+    /// The field that shows it in v3.
+    pub v3_field: &'static str,
+    /// The version unless operators say otherwise.
+    pub default: &'static str,
+}
+
+impl PushVersion {
+    const fn new(
+        kind: &'static str,
+        field: &'static str,
+        v3_field: &'static str,
+        default: &'static str,
+    ) -> Self {
+        PushVersion {
+            kind,
+            field,
+            v3_field,
+            default,
+        }
+    }
+}
+
+const GO: PushVersion = PushVersion::new("go", "pushGoVersion", "pushVersionOfGo", "0.1.0");
+const JAVA: PushVersion = PushVersion::new("java", "pushJavaVersion", "pushVersionOfJava", "0.1.0");
+const PYTHON: PushVersion = PushVersion::new("python", "pushPythonVersion", "pushVersionOfPython", "0.4.3");
+const C: PushVersion = PushVersion::new("c", "pushCVersion", "pushVersionOfC", "1.0.12");
+const CSHARP: PushVersion = PushVersion::new("csharp", "pushCSharpVersion", "pushVersionOfCsharp", "0.9.0");
+
+/// The kinds of clients that may be pushed to.
+pub const PUSH_VERSIONS: [PushVersion; 5] = [GO, JAVA, PYTHON, C, CSHARP];
+
+/// Clients that take pushes, by how their name starts (`spec/udp-push.md` §2).
+const GRANTED: [(&str, PushVersion); 6] = [
+    ("Nacos-Java-Client", JAVA),
+    ("Nacos-DNS", PYTHON),
+    ("Nacos-C-Client", C),
+    ("vip-client4cpp", C),
+    ("Nacos-Go-Client", GO),
+    ("Nacos-CSharp-Client", CSHARP),
 ];
 /// The header that names the client where there is no `User-Agent`.
 const CLIENT_VERSION: &str = "Client-Version";
@@ -48,11 +86,15 @@ pub fn polled(
     let Some(port) = u16::try_from(port).ok().filter(|port| *port > 0) else {
         return;
     };
-    let Some(udp) = exec.udp().filter(|_| is_granted(&caller.agent)) else {
+    let Some(udp) = exec
+        .udp()
+        .filter(|_| is_granted(&caller.agent, &|switch| exec.node().switch(switch)))
+    else {
         return;
     };
     let subscribe = {
         let (exec, service, clusters) = (exec.clone(), service.clone(), clusters.to_owned());
+        let agent = caller.agent.clone();
         move |ip: IpAddr| {
             let target = UdpTarget {
                 ip: ip_text(ip),
@@ -60,7 +102,7 @@ pub fn polled(
             };
             let mut actions = Actions::default();
             exec.node()
-                .udp_polled(&target, &service, &clusters, exec.now(), &mut actions);
+                .udp_polled(&target, &service, &clusters, &agent, exec.now(), &mut actions);
             exec.run(actions);
         }
     };
@@ -102,15 +144,20 @@ impl Caller {
     }
 }
 
-fn is_granted(agent: &str) -> bool {
-    GRANTED
-        .iter()
-        .any(|(name, first)| agent.starts_with(name) && version(agent).is_some_and(|v| v >= *first))
+/// True for a client that is pushed to; `set` has what operators set as the first version of a kind.
+fn is_granted(agent: &str, set: &dyn Fn(&str) -> Option<SmolStr>) -> bool {
+    let Some((_, first)) = GRANTED.iter().find(|(name, _)| agent.starts_with(name)) else {
+        return false;
+    };
+    let Some(of_agent) = agent.split_once(":v").and_then(|(_, text)| version(text)) else {
+        return false;
+    };
+    let first = set(first.field).map_or_else(|| version(first.default), |text| version(&text));
+    first.is_some_and(|first| of_agent >= first)
 }
 
-/// The version after the first `:v`; parts that are missing or no number count as 0, but the first must be one.
-fn version(agent: &str) -> Option<[u32; 3]> {
-    let (_, version) = agent.split_once(":v")?;
+/// The numbers of a version; parts that are missing or no number count as 0, but the first must be one.
+fn version(version: &str) -> Option<[u32; 3]> {
     let mut numbers = version.split('.').map(|part| {
         let end = part.find(|c: char| !c.is_ascii_digit()).unwrap_or(part.len());
         part.get(..end).and_then(|digits| digits.parse().ok())
@@ -158,7 +205,19 @@ mod tests {
             ("curl/8.5.0", false),
             ("", false),
         ] {
-            assert_eq!(is_granted(agent), is_pushed, "{agent}");
+            assert_eq!(is_granted(agent, &|_| None), is_pushed, "{agent}");
+        }
+    }
+
+    #[test]
+    fn operators_say_from_which_version_on() {
+        let set = |switch: &str| (switch == JAVA.field).then_some(SmolStr::new("1.4.0"));
+        for (agent, is_pushed) in [
+            ("Nacos-Java-Client:v1.3.9", false),
+            ("Nacos-Java-Client:v1.4.0", true),
+            ("Nacos-Go-Client:v0.1.0", true),
+        ] {
+            assert_eq!(is_granted(agent, &set), is_pushed, "{agent}");
         }
     }
 

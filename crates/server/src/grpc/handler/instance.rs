@@ -30,6 +30,11 @@ pub const REGISTER: &str = "registerInstance";
 /// Type text of a removal.
 pub const DEREGISTER: &str = "deregisterInstance";
 
+/// The answer to a removal.
+pub const DEREGISTERED: Bytes = Bytes::from_static(
+    b"{\"resultCode\":200,\"errorCode\":0,\"type\":\"deregisterInstance\",\"success\":true}",
+);
+
 impl InstanceRequest<'_> {
     /// The names in it.
     pub fn names(&self) -> Names<'_> {
@@ -74,9 +79,7 @@ pub fn handle(context: &Context<'_>, body: &[u8]) -> Answer {
         Some(DEREGISTER) => {
             let row = instance.row_key();
             context.with_node(|node, now, actions| node.deregister(id, &service, &row, now, actions))?;
-            Ok(Bytes::from_static(
-                b"{\"resultCode\":200,\"errorCode\":0,\"type\":\"deregisterInstance\",\"success\":true}",
-            ))
+            Ok(DEREGISTERED)
         }
         other => Err(unsupported(other)),
     }

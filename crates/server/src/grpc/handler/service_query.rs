@@ -46,6 +46,7 @@ pub fn handle(context: &Context<'_>, body: &[u8]) -> Answer {
         group: sent(names.group),
         clusters: Some(request.clusters.as_str()),
         last_ref_time: now.wall,
+        cache: context.exec.node().push_cache(),
         generation: context.connection.generation,
     };
     match names.service() {

@@ -52,6 +52,7 @@ pub fn handle(context: &Context<'_>, body: &[u8]) -> Answer {
         group: Some(service.group()),
         clusters: clusters.as_deref(),
         last_ref_time: answer.last_ref_time,
+        cache: answer.cache,
         generation: context.connection.generation,
     };
     service_info::write_view(&mut out, header, &answer.view, false);

@@ -54,7 +54,7 @@ pub async fn beat(app: &HttpApp, params: &Params) -> Result<Reply, HttpFailure> 
             full,
         })
         .await?;
-    Ok(answer(done, app.exec().node().has_light_beat()))
+    Ok(answer(done, app.exec().node().heeded().has_light_beat))
 }
 
 /// POST of a v3 client with `heartBeat=true`: renews a row. An unknown one is no failure, but the client is told by the

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use regex::{Regex, RegexBuilder};
 use rollcall_core::registry::view::HostEncoder;
 use rollcall_core::{Instance, ServiceKey};
 use serde::Serialize;
@@ -29,7 +30,9 @@ impl Summary {
     /// Of this service.
     pub fn of(status: &ServiceStatus) -> Self {
         let healthy = status.view.instances().filter(|i| i.healthy).count();
-        let is_triggered = healthy == 0 && !status.view.is_empty();
+        let threshold = status.protect_threshold().max(0.0);
+        // Of all instances; without any there is nothing to protect.
+        let is_triggered = !status.view.is_empty() && healthy as f64 <= threshold * status.view.len() as f64;
         Summary {
             name: status.key.name().to_owned(),
             group_name: status.key.group().to_owned(),
@@ -42,25 +45,25 @@ impl Summary {
 }
 
 /// The services of the namespace that a call asks for, sorted by group and name. `serviceNameParam` and
-/// `groupNameParam` may stand anywhere in name and group; the parameter named by `no_empty` leaves out those without
-/// instances.
+/// `groupNameParam` are patterns that may stand anywhere in name and group; the parameter named by `no_empty` leaves
+/// out those without instances.
 ///
 /// # Errors
-/// 400 for a namespace that is refused.
+/// 400 for a namespace that is refused, or a pattern that is too large.
 pub async fn services(
     app: &HttpApp,
     params: &Params,
     no_empty: &str,
 ) -> Result<Vec<ServiceStatus>, HttpFailure> {
     app.check(params)?;
-    let pattern = |name| params.get(name).unwrap_or_default().to_owned();
-    let (name, group) = (pattern("serviceNameParam"), pattern("groupNameParam"));
+    let pattern = |name| pattern(name, params.get(name).unwrap_or_default());
+    let (name, group) = (pattern("serviceNameParam")?, pattern("groupNameParam")?);
     let namespace = params.namespace().to_owned();
     let leaves_out_empty = params.choice(no_empty, false)?;
     let found = app.look(move |node| {
         let registry = node.registry();
         let mut keys = registry.catalog().in_namespace(&namespace);
-        keys.retain(|key| stands_in(&name, key.name()) && stands_in(&group, key.group()));
+        keys.retain(|key| name.is_match(key.name()) && group.is_match(key.group()));
         let status = |key: ServiceKey| {
             let view = registry.service(&key)?.view();
             let is_left_out = leaves_out_empty && view.is_empty();
@@ -90,20 +93,22 @@ pub fn no_service(name: &str) -> HttpFailure {
     HttpFailure::not_found(format!("service {name} is not found!"))
 }
 
-/// True when the pieces of `pattern` between stars stand in `text` one after another. Consoles send plain words, or
-/// put stars around them.
-fn stands_in(pattern: &str, text: &str) -> bool {
-    let mut rest = text;
-    pattern
-        .split('*')
-        .map(|piece| piece.trim_end_matches('.'))
-        .all(|piece| {
-            let found = rest.find(piece);
-            if let Some(at) = found {
-                rest = rest.get(at + piece.len()..).unwrap_or_default();
+/// Largest size of a pattern that is made ready, in bytes.
+const PATTERN_MAX: usize = 1 << 16;
+
+/// A pattern of a filter: a regular expression as recorded servers take it, or plain words with stars for anything
+/// between them, when it is no expression (consoles put stars around words).
+fn pattern(name: &str, text: &str) -> Result<Regex, HttpFailure> {
+    let made = |expression: &str| RegexBuilder::new(expression).size_limit(PATTERN_MAX).build();
+    made(text)
+        .or_else(|error| match error {
+            regex::Error::Syntax(_) => {
+                let words: Vec<_> = text.split('*').map(regex::escape).collect();
+                made(&words.join(".*"))
             }
-            found.is_some()
+            error => Err(error),
         })
+        .map_err(|error| HttpFailure::invalid(format!("Param '{name}' is illegal, {error}")))
 }
 
 /// Writes an instance as lists do.
@@ -116,18 +121,32 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pattern_may_stand_anywhere_and_have_stars() {
-        for (pattern, text, expected) in [
+    fn a_pattern_may_stand_anywhere_and_be_an_expression_or_have_stars() {
+        for (text, name, expected) in [
             ("", "orders", true),
             ("der", "orders", true),
             ("*der*", "orders", true),
+            ("*o*s", "orders", true),
+            ("*o*x", "orders", false),
             (".*o.*s", "orders", true),
-            ("o*r*x", "orders", false),
+            ("^o.*s$", "orders", true),
+            ("^der", "orders", false),
+            ("or(d|x)ers", "orders", true),
             ("Orders", "orders", false),
+            ("(?i)Orders", "orders", true),
             ("a.b", "a.b", true),
+            ("*a.b", "axb", false),
+            ("[", "a[b", true),
             ("说", "a说b", true),
         ] {
-            assert_eq!(stands_in(pattern, text), expected, "{pattern} in {text}");
+            assert_eq!(
+                pattern("p", text).unwrap().is_match(name),
+                expected,
+                "{text} in {name}"
+            );
         }
+        let large = pattern("serviceNameParam", "(a{1000}){1000}").unwrap_err();
+        assert_eq!(large.status.as_u16(), 400);
+        assert!(large.text.contains("serviceNameParam"), "{}", large.text);
     }
 }

@@ -30,7 +30,8 @@ pub async fn list(app: &HttpApp, params: &Params) -> Result<Reply, HttpFailure> 
 pub async fn find(app: &HttpApp, params: &Params) -> Result<ClientStatus, HttpFailure> {
     let id = id(params)?;
     let name = id.clone();
-    app.look(move |node| node.client(&name))
+    let now = app.exec().now();
+    app.look(move |node| node.client(&name, now))
         .await
         .ok_or_else(|| unknown(&id))
 }
@@ -56,7 +57,8 @@ pub async fn publications(
 pub async fn subscriptions(app: &HttpApp, params: &Params) -> Result<Vec<ServiceSubscriber>, HttpFailure> {
     let id = id(params)?;
     let name = id.clone();
-    let found = app.look(move |node| node.client_subscriptions(&name)).await;
+    let now = app.exec().now();
+    let found = app.look(move |node| node.client_subscriptions(&name, now)).await;
     found.ok_or_else(|| unknown(&id))
 }
 
@@ -85,9 +87,7 @@ pub fn subscribers(app: &HttpApp, params: &Params) -> Result<Vec<ServiceSubscrib
     let service = checked.require_service()?;
     let ip = params.get("ip");
     let mut found = app.exec().node().subscribers(&|key| key == service);
-    found.retain(|s| ip.is_none_or(|ip| ip == s.info.client_ip));
-    // A connection has no port of its own that others could reach: it is shown, and found, as 0.
-    found.retain(|_| checked.port.is_none_or(|port| port == 0));
+    found.retain(|s| ip.is_none_or(|ip| ip == s.ip) && checked.port.is_none_or(|port| port == s.port));
     Ok(found)
 }
 

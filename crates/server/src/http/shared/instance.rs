@@ -57,12 +57,9 @@ fn named_cluster(params: &Params) -> Option<&str> {
     params.first(&["clusterName", "cluster"])
 }
 
-fn require_ephemeral(params: &Params) -> Result<(), HttpFailure> {
-    if params.flag(&["ephemeral"], true)? {
-        Ok(())
-    } else {
-        Err(NodeError::PersistentUnavailable.into())
-    }
+/// True when a call is about an ephemeral instance, by what it says or what operators set for those that do not.
+fn is_ephemeral(app: &HttpApp, params: &Params) -> Result<bool, HttpFailure> {
+    params.flag(&["ephemeral"], app.exec().node().heeded().is_ephemeral_by_default)
 }
 
 impl Described {
@@ -96,8 +93,12 @@ pub fn row(app: &HttpApp, params: &Params) -> Result<(ServiceKey, RowTarget), Ht
 /// 400 for what is missing or refused; what the node says.
 pub async fn register(app: &HttpApp, params: &Params) -> Result<Reply, HttpFailure> {
     let described = describe(app, params)?;
-    require_ephemeral(params)?;
+    let is_ephemeral = is_ephemeral(app, params)?;
     limits::check_instance(&described.instance).map_err(NodeError::from)?;
+    if !is_ephemeral {
+        app.exec().node().check_kind(&described.service, false)?;
+        return Err(NodeError::PersistentUnavailable.into());
+    }
     app.write(HttpWrite::Register {
         service: described.service,
         instance: described.instance,
@@ -112,7 +113,9 @@ pub async fn register(app: &HttpApp, params: &Params) -> Result<Reply, HttpFailu
 /// As [`register`].
 pub async fn deregister(app: &HttpApp, params: &Params) -> Result<Reply, HttpFailure> {
     let described = describe(app, params)?;
-    require_ephemeral(params)?;
+    if !is_ephemeral(app, params)? {
+        return Ok(Reply::done(params.api())); // There is no persistent instance to remove.
+    }
     let target = described.target();
     app.write(HttpWrite::Deregister {
         service: described.service,
@@ -129,7 +132,7 @@ pub async fn deregister(app: &HttpApp, params: &Params) -> Result<Reply, HttpFai
 /// As [`register`]; 404 when there is no such row.
 pub async fn update(app: &HttpApp, params: &Params) -> Result<Reply, HttpFailure> {
     let described = describe(app, params)?;
-    params.flag(&["ephemeral"], true)?;
+    is_ephemeral(app, params)?;
     limits::check_instance(&described.instance).map_err(NodeError::from)?;
     let target = described.target();
     let Described {
@@ -237,6 +240,7 @@ pub fn list(
         group: Some(service.group()),
         clusters: Some(clusters),
         last_ref_time: answer.last_ref_time,
+        cache: answer.cache,
         generation: Generation::Two,
     };
     let healthy_only = params.choice("healthyOnly", false)?;

@@ -7,7 +7,7 @@ use crate::http::params::Params;
 use crate::http::reply::Reply;
 use crate::json;
 
-/// GET: `UP`, or `DOWN` while the node leaves; one that is not ready does not come this far. With `onlyStatus=false`
+/// GET: `UP`, what operators set instead, or `DOWN` while the node leaves; one that is not ready does not come this far. With `onlyStatus=false`
 /// counts as well.
 ///
 /// # Errors
@@ -15,7 +15,11 @@ use crate::json;
 pub async fn metrics(app: &HttpApp, params: &Params) -> Result<Reply, HttpFailure> {
     let api = params.api();
     let mut body = b"{\"status\":".to_vec();
-    json::string(&mut body, &app.exec().node().state().to_string());
+    let node = app.exec().node();
+    match node.heeded().status {
+        Some(status) => json::string(&mut body, status.name()),
+        None => json::string(&mut body, &node.state().to_string()),
+    }
     if !params.choice("onlyStatus", true)? {
         write_counts(&mut body, app, api).await;
     }

@@ -11,6 +11,7 @@ pub mod loader;
 pub mod metadata_batch;
 pub mod metrics;
 pub mod namespace;
+pub mod operations;
 pub mod paging;
 pub mod service;
 pub mod settings;

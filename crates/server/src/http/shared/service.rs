@@ -218,7 +218,7 @@ pub fn names(
     node.service_names(params.namespace(), params.group(), page_no, page_size, now)
 }
 
-/// Connections of this node that subscribe to a service in whose group and name those of `key` stand, as recorded.
+/// Clients that this node pushes a service to in whose group and name those of `key` stand, as recorded.
 pub fn subscribers(app: &HttpApp, key: &ServiceKey) -> Vec<ServiceSubscriber> {
     let is_meant = |service: &ServiceKey| {
         service.namespace() == key.namespace()

@@ -45,9 +45,9 @@ pub fn update(app: &HttpApp, params: &Params) -> Result<Reply, HttpFailure> {
             .required("protectThreshold")?;
     }
     let mut settings = read(&params)?;
-    if let Some(former) = app.exec().node().registry().service_settings(&service) {
-        settings.is_ephemeral = former.is_ephemeral;
-    }
+    // The kind of a service does not change. One that instances made is for ephemeral ones.
+    let former = app.exec().node().registry().service_settings(&service);
+    settings.is_ephemeral = former.is_none_or(|former| former.is_ephemeral);
     act(app, &params, |node, now, actions| {
         node.update_service(&service, settings, now, actions)
     })
@@ -58,7 +58,11 @@ pub fn update(app: &HttpApp, params: &Params) -> Result<Reply, HttpFailure> {
 /// # Errors
 /// 400 when there is no such service, and when it has an instance.
 pub fn delete(app: &HttpApp, params: &Params) -> Result<Reply, HttpFailure> {
-    let (service, params) = named(app, params)?;
+    let params = match params.api() {
+        Api::V2 => params.clone().of(Api::V2, Lack::Argument),
+        Api::V1 | Api::V3 => params.clone(),
+    };
+    let (service, params) = named(app, &params)?;
     act(app, &params, |node, now, actions| {
         node.delete_service(&service, now, actions)
     })
@@ -70,6 +74,9 @@ pub fn delete(app: &HttpApp, params: &Params) -> Result<Reply, HttpFailure> {
 /// 400 when there is no such service, and for values that cannot be.
 pub fn update_cluster(app: &HttpApp, params: &Params) -> Result<Reply, HttpFailure> {
     let checked = app.check(params)?;
+    if params.api() != Api::V1 {
+        checked.require_service()?; // What is missing is told in the order of the generation.
+    }
     let cluster = SmolStr::new(params.required("clusterName")?);
     let service = checked.require_service()?.clone();
     let port = params.required("checkPort")?;

@@ -1,6 +1,7 @@
 //! What this server is and whether it serves: for load balancers and tools that look for a version.
 
 use http::StatusCode;
+use rollcall_node::switches::Access;
 
 use crate::error::{HttpFailure, HttpForm};
 use crate::http::api::Api;
@@ -17,12 +18,13 @@ pub fn liveness(_app: &HttpApp, params: &Params) -> Result<Reply, HttpFailure> {
     Ok(alive(params.api()))
 }
 
-/// GET readiness: the node serves reads.
+/// GET readiness: the node serves reads, and operators did not say otherwise.
 ///
 /// # Errors
 /// 500 in v1 and 503 later while it does not.
 pub fn readiness(app: &HttpApp, params: &Params) -> Result<Reply, HttpFailure> {
-    if app.exec().node().is_ready() {
+    let node = app.exec().node();
+    if node.is_ready() && node.check_status(Access::Read).is_ok() {
         return Ok(alive(params.api()));
     }
     let status = match params.api() {

@@ -5,7 +5,11 @@ use std::collections::BTreeMap;
 use http::StatusCode;
 use rollcall_core::model::instance::DEFAULT_BEAT_TIMEOUT;
 use rollcall_node::action::Actions;
-use rollcall_node::switches::CLIENT_BEAT_INTERVAL;
+use rollcall_node::switches::{
+    CHECK, CLIENT_BEAT_INTERVAL, DEFAULT_INSTANCE_EPHEMERAL, LIGHT_BEAT_ENABLED, LIMITED_URL_MAP,
+    OVERRIDDEN_SERVER_STATUS, PUSH_CACHE_MILLIS, PUSH_ENABLED, ServerStatus,
+};
+use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use smol_str::SmolStr;
 
@@ -14,7 +18,10 @@ use crate::http::api::{Api, Lack};
 use crate::http::app::HttpApp;
 use crate::http::params::Params;
 use crate::http::reply::Reply;
+use crate::http::udp_poll::{PUSH_VERSIONS, PushVersion};
 
+/// The entry that says from which version on clients of a kind are pushed to.
+const PUSH_VERSION: &str = "pushVersion";
 /// Longest value, in bytes.
 const MAX_VALUE: usize = 1024;
 
@@ -29,14 +36,25 @@ enum Kind {
     List,
     Limits,
     Status,
+    /// Bounds and factor of the time between probes, as a JSON object.
+    Params,
 }
 
 /// The entries with the fields that show them.
-const ENTRIES: [(&str, &str, Kind); 18] = [
+const ENTRIES: [(&str, &str, Kind); 23] = [
+    ("healthCheckTimes", "checkTimes", Kind::Least(0, "")),
+    (
+        "distroServerExpiredMillis",
+        "distroServerExpiredMillis",
+        Kind::Least(0, ""),
+    ),
+    ("httpHealthParams", "httpHealthParams", Kind::Params),
+    ("tcpHealthParams", "tcpHealthParams", Kind::Params),
+    ("mysqlHealthParams", "mysqlHealthParams", Kind::Params),
     ("distroThreshold", "distroThreshold", Kind::Share),
     (CLIENT_BEAT_INTERVAL, CLIENT_BEAT_INTERVAL, Kind::BeatInterval),
     (
-        "pushCacheMillis",
+        PUSH_CACHE_MILLIS,
         "defaultPushCacheMillis",
         Kind::Least(10_000, "min cache time for http or tcp is too small(<10000)"),
     ),
@@ -62,21 +80,21 @@ const ENTRIES: [(&str, &str, Kind); 18] = [
         ),
     ),
     ("masters", "masters", Kind::List),
-    ("limitedUrlMap", "limitedUrlMap", Kind::Limits),
-    ("overriddenServerStatus", "overriddenServerStatus", Kind::Status),
+    (LIMITED_URL_MAP, LIMITED_URL_MAP, Kind::Limits),
+    (OVERRIDDEN_SERVER_STATUS, OVERRIDDEN_SERVER_STATUS, Kind::Status),
     ("distro", "distroEnabled", Kind::Flag),
-    ("check", "healthCheckEnabled", Kind::Flag),
+    (CHECK, "healthCheckEnabled", Kind::Flag),
     (
         "autoChangeHealthCheckEnabled",
         "autoChangeHealthCheckEnabled",
         Kind::Flag,
     ),
-    ("pushEnabled", "pushEnabled", Kind::Flag),
+    (PUSH_ENABLED, PUSH_ENABLED, Kind::Flag),
     ("disableAddIP", "disableAddIP", Kind::Flag),
     ("sendBeatOnly", "sendBeatOnly", Kind::Flag),
     ("enableStandalone", "enableStandalone", Kind::Flag),
-    ("defaultInstanceEphemeral", "defaultInstanceEphemeral", Kind::Flag),
-    ("lightBeatEnabled", "lightBeatEnabled", Kind::Flag),
+    (DEFAULT_INSTANCE_EPHEMERAL, DEFAULT_INSTANCE_EPHEMERAL, Kind::Flag),
+    (LIGHT_BEAT_ENABLED, LIGHT_BEAT_ENABLED, Kind::Flag),
 ];
 
 fn entry(name: &str) -> Option<(&'static str, &'static str, Kind)> {
@@ -130,7 +148,7 @@ fn read(kind: Kind, value: &str) -> Result<String, HttpFailure> {
         Kind::Limits => {
             for limit in value.split(',').filter(|limit| !limit.is_empty()) {
                 let is_status = |status: &str| status.parse().is_ok_and(|s: u16| (100..1000).contains(&s));
-                let parts = limit.split_once(':');
+                let parts = limit.rsplit_once(':');
                 if !parts.is_some_and(|(path, status)| path.starts_with('/') && is_status(status)) {
                     return Err(HttpFailure::invalid(format!("illegal entry: {limit}")));
                 }
@@ -140,10 +158,21 @@ fn read(kind: Kind, value: &str) -> Result<String, HttpFailure> {
         Kind::Status => {
             let status = value.to_ascii_uppercase();
             match status.as_str() {
-                "UP" | "DOWN" | "STARTING" | "PAUSED" | "WRITE_ONLY" | "READ_ONLY" => Ok(status),
+                "UP" => Ok(status),
                 "" | "NULL" => Ok(String::new()),
+                name if ServerStatus::of(name).is_some() => Ok(status),
                 _ => Err(HttpFailure::invalid(format!("no such status: {value}"))),
             }
+        }
+        Kind::Params => {
+            let refuse = || HttpFailure::invalid("json param invalid.");
+            let params: HealthParams = serde_json::from_str(value).map_err(|_| refuse())?;
+            let is_in_bounds =
+                params.min >= 500 && params.max >= 3_000 && (0.0..=1.0).contains(&params.factor);
+            if !is_in_bounds {
+                return Err(refuse());
+            }
+            Ok(value.to_owned())
         }
     }
 }
@@ -156,13 +185,36 @@ fn shown(kind: Kind, value: &str) -> Value {
         Kind::Share => value.parse::<f64>().map_or(Value::Null, Value::from),
         Kind::List => value.split(',').filter(|item| !item.is_empty()).collect(),
         Kind::Limits => {
-            let limits = value.split(',').filter_map(|limit| limit.split_once(':'));
+            let limits = value.split(',').filter_map(|limit| limit.rsplit_once(':'));
             let limits = limits.map(|(path, status)| (path.to_owned(), json!(status.parse::<u16>().ok())));
             Value::Object(limits.collect())
         }
         Kind::Status if value.is_empty() => Value::Null,
         Kind::Status => Value::from(value),
+        Kind::Params => serde_json::from_str(value).unwrap_or_default(),
     }
+}
+
+/// How often instances are probed.
+#[derive(Deserialize)]
+struct HealthParams {
+    max: u32,
+    min: u32,
+    factor: f64,
+}
+
+/// The kind of clients and the version in a value such as `java:1.4.0`.
+fn push_version(value: &str) -> Result<(PushVersion, &str), HttpFailure> {
+    let (kind, version) = value.split_once(':').unwrap_or((value, ""));
+    let parts: Vec<_> = version.split('.').collect();
+    let is_number = |part: &&str| part.bytes().all(|b| b.is_ascii_digit()) && part.parse::<u32>().is_ok();
+    if parts.len() != 3 || !parts.iter().all(is_number) {
+        let text = r"illegal version, must match: [0-9]+\.[0-9]+\.[0-9]+";
+        return Err(HttpFailure::invalid(text));
+    }
+    let found = PUSH_VERSIONS.into_iter().find(|known| known.kind == kind);
+    let found = found.ok_or_else(|| HttpFailure::invalid(format!("unsupported client type: {kind}")))?;
+    Ok((found, version))
 }
 
 fn object(api: Api, beat_interval: u64, set: &BTreeMap<SmolStr, SmolStr>) -> Value {
@@ -200,7 +252,7 @@ fn object(api: Api, beat_interval: u64, set: &BTreeMap<SmolStr, SmolStr>) -> Val
     let Some(fields) = all.as_object_mut() else {
         return all;
     };
-    write_versions(fields, api);
+    write_versions(fields, api, set);
     for (name, value) in set {
         if let Some((_, field, kind)) = entry(name) {
             fields.insert(field.to_owned(), shown(kind, value));
@@ -210,16 +262,14 @@ fn object(api: Api, beat_interval: u64, set: &BTreeMap<SmolStr, SmolStr>) -> Val
 }
 
 /// The oldest clients that are pushed to.
-fn write_versions(fields: &mut Map<String, Value>, api: Api) {
-    for (v1, v3, version) in [
-        ("pushGoVersion", "pushVersionOfGo", "0.1.0"),
-        ("pushJavaVersion", "pushVersionOfJava", "0.1.0"),
-        ("pushPythonVersion", "pushVersionOfPython", "0.4.3"),
-        ("pushCVersion", "pushVersionOfC", "1.0.12"),
-        ("pushCSharpVersion", "pushVersionOfCsharp", "0.9.0"),
-    ] {
-        let name = if api == Api::V3 { v3 } else { v1 };
-        fields.insert(name.to_owned(), version.into());
+fn write_versions(fields: &mut Map<String, Value>, api: Api, set: &BTreeMap<SmolStr, SmolStr>) {
+    for version in PUSH_VERSIONS {
+        let name = match api {
+            Api::V1 | Api::V2 => version.field,
+            Api::V3 => version.v3_field,
+        };
+        let first = set.get(version.field).map_or(version.default, SmolStr::as_str);
+        fields.insert(name.to_owned(), first.into());
     }
 }
 
@@ -249,8 +299,15 @@ pub fn set(app: &HttpApp, params: &Params) -> Result<Reply, HttpFailure> {
     };
     let (name, value) = (given("entry")?, given("value")?);
     let is_local = params.choice("debug", false)?;
-    if let Some((name, _, kind)) = entry(name) {
-        let value = read(kind, value).map_err(|failure| match params.api() {
+    let kept = match entry(name) {
+        _ if name == PUSH_VERSION => {
+            Some(push_version(value).map(|(version, first)| (version.field, first.to_owned())))
+        }
+        Some((name, _, kind)) => Some(read(kind, value).map(|value| (name, value))),
+        None => None,
+    };
+    if let Some(kept) = kept {
+        let (name, value) = kept.map_err(|failure| match params.api() {
             Api::V1 => HttpFailure {
                 status: StatusCode::BAD_REQUEST,
                 ..failure
@@ -307,9 +364,22 @@ mod tests {
             ("distroThreshold", "NaN"),
             ("limitedUrlMap", "x"),
             ("overriddenServerStatus", "zzz"),
+            ("tcpHealthParams", "{}"),
+            ("tcpHealthParams", r#"{"max":5000,"min":1,"factor":0.5}"#),
         ] {
             assert!(read(entry(name).unwrap().2, value).is_err(), "{name}={value}");
         }
         assert!(entry("defaultPushCacheMillis").is_none());
+        let refused = |value: &str| push_version(value).map(|_| ()).unwrap_err().text;
+        assert_eq!(refused("zzz:1.0.0"), "unsupported client type: zzz");
+        for value in [
+            "java:1.0",
+            "java",
+            "java:1.x.0",
+            "java:1..0",
+            "java:1.0.99999999999",
+        ] {
+            assert!(refused(value).starts_with("illegal version"), "{value}");
+        }
     }
 }

@@ -127,7 +127,7 @@ struct Subscribers<'a> {
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Subscriber<'a> {
-    addr_str: &'a str,
+    addr_str: SmolStr,
     agent: &'a str,
     app: &'a str,
     ip: &'a str,
@@ -137,7 +137,7 @@ struct Subscriber<'a> {
     cluster: &'a str,
 }
 
-/// GET subscribers: the connections of this node that subscribe.
+/// GET subscribers: the clients that this node pushes to.
 ///
 /// # Errors
 /// 400 when no service is named.
@@ -147,11 +147,11 @@ pub fn subscribers(app: &HttpApp, params: &Params) -> Result<Reply, HttpFailure>
     let number = |name: &str, default| params.get(name).and_then(|n| n.parse().ok()).unwrap_or(default);
     let page = paging::slice(&found, number("pageNo", 1), number("pageSize", 1000));
     let subscribers = page.iter().map(|found| Subscriber {
-        addr_str: &found.info.client_ip,
-        agent: &found.info.client_version,
-        app: &found.info.app,
-        ip: &found.info.client_ip,
-        port: 0,
+        addr_str: found.address(),
+        agent: &found.agent,
+        app: &found.app,
+        ip: &found.ip,
+        port: found.port,
         namespace_id: found.service.namespace(),
         service_name: found.service.grouped_name(),
         cluster: "",

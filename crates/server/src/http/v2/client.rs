@@ -109,7 +109,7 @@ struct Subscribed<'a> {
 struct SubscriberInfo<'a> {
     app: &'a str,
     agent: &'a str,
-    addr: &'a str,
+    addr: SmolStr,
 }
 
 /// GET subscribe/list: the services that a client subscribes to.
@@ -123,9 +123,9 @@ pub async fn subscriptions(app: &HttpApp, params: &Params) -> Result<Reply, Http
         group: found.service.group(),
         service_name: found.service.name(),
         subscriber_info: SubscriberInfo {
-            app: &found.info.app,
-            agent: &found.info.client_version,
-            addr: &found.info.client_ip,
+            app: &found.app,
+            agent: &found.agent,
+            addr: found.address(),
         },
     });
     Ok(Reply::value(params.api(), &list.collect::<Vec<_>>()))
@@ -170,9 +170,9 @@ struct Subscriber<'a> {
 pub fn subscribers(app: &HttpApp, params: &Params) -> Result<Reply, HttpFailure> {
     let found = client::subscribers(app, params)?;
     let list = found.iter().map(|found| Subscriber {
-        client_id: &found.info.text_id,
-        ip: &found.info.client_ip,
-        port: 0,
+        client_id: &found.client,
+        ip: &found.ip,
+        port: found.port,
     });
     Ok(Reply::value(params.api(), &list.collect::<Vec<_>>()))
 }

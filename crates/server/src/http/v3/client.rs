@@ -78,16 +78,16 @@ struct Subscriber<'a> {
     client_id: &'a str,
     app_name: &'a str,
     agent: &'a str,
-    address: &'a str,
+    address: SmolStr,
 }
 
 impl<'a> Subscriber<'a> {
     fn of(found: &'a ServiceSubscriber) -> Self {
         Subscriber {
-            client_id: &found.info.text_id,
-            app_name: &found.info.app,
-            agent: &found.info.client_version,
-            address: &found.info.client_ip,
+            client_id: &found.client,
+            app_name: &found.app,
+            agent: &found.agent,
+            address: found.address(),
         }
     }
 }

@@ -123,7 +123,7 @@ struct Subscriber<'a> {
     app_name: &'a str,
 }
 
-/// GET subscribers: a page of the connections of this node that subscribe.
+/// GET subscribers: a page of the clients that this node pushes to.
 ///
 /// # Errors
 /// 400 when no service is named, or for a page that cannot be.
@@ -136,10 +136,10 @@ pub fn subscribers(app: &HttpApp, params: &Params) -> Result<Reply, HttpFailure>
             namespace_id: found.service.namespace(),
             group_name: found.service.group(),
             service_name: found.service.name(),
-            ip: &found.info.client_ip,
-            port: 0,
-            agent: &found.info.client_version,
-            app_name: &found.info.app,
+            ip: &found.ip,
+            port: found.port,
+            agent: &found.agent,
+            app_name: &found.app,
         };
         json::value(out, &subscriber);
     }))
