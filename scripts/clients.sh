@@ -5,7 +5,7 @@
 source "$(dirname "$0")/lib.sh"
 
 clients=$PWD/cluster-tests/clients
-default=(rust python-grpc python-http)
+default=(rust python-grpc python-http python-2)
 other=()
 
 # client NAME: one client
@@ -23,6 +23,10 @@ client() {
     python-http)
       python=$(venv client-http "$clients/python/requirements-http.txt")/bin/python
       echo "python-http=$python $clients/python/http_client.py"
+      ;;
+    python-2)
+      python=$(venv client-2 "$clients/python/requirements-2.txt")/bin/python
+      echo "python-2=$python $clients/python/grpc_client.py"
       ;;
     *) die "unknown client $1, there are: ${default[*]} ${other[*]}" ;;
   esac
