@@ -5,7 +5,7 @@
 source "$(dirname "$0")/lib.sh"
 
 clients=$PWD/cluster-tests/clients
-default=(rust python-grpc python-http formats)
+default=(rust python-grpc python-http python-2 formats)
 other=(go node)
 
 # node_modules NAME FOLDER: exactly what the lock file in the folder pins; prints where. Made again when the file changes.
@@ -39,6 +39,10 @@ client() {
     python-http)
       python=$(venv client-http "$clients/python/requirements-http.txt")/bin/python
       echo "python-http=$python $clients/python/http_client.py"
+      ;;
+    python-2)
+      python=$(venv client-2 "$clients/python/requirements-2.txt")/bin/python
+      echo "python-2=$python $clients/python/grpc_client.py"
       ;;
     formats)
       python=$(venv formats "$clients/python/requirements-formats.txt")/bin/python

@@ -59,7 +59,13 @@ async fn the_python_sdk_finds_its_way_over_grpc() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_python_sdk_finds_its_way_over_http() {
-    run("python-http", &HTTP).await;
+    let without = [&HTTP[..], &["service_pages", "udp_push"]].concat();
+    run("python-http", &without).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_python_sdk_of_the_second_generation_finds_its_way() {
+    run("python-2", &GRPC).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
