@@ -39,8 +39,8 @@ pub(crate) struct Rows {
     pub(crate) hidden: Vec<(HiddenRows, Arc<Quarantine>)>,
     /// Since when there is no row.
     pub(crate) empty_since: Option<Millis>,
-    /// It is in the catalogue.
-    pub(crate) is_listed: bool,
+    /// It is in the catalogue, which says that it has an instance (true) or none.
+    pub(crate) listed: Option<bool>,
     /// It has left the registry; whoever still holds it must look it up again.
     pub(crate) is_gone: bool,
 }
@@ -74,7 +74,7 @@ impl Service {
                 settings: None,
                 hidden: Vec::new(),
                 empty_since: None,
-                is_listed: false,
+                listed: None,
                 is_gone: false,
             }),
             key,

@@ -86,12 +86,12 @@ fn fuzzy_body(request_id: u64, message: &FuzzyMessage) -> (&'static str, Vec<u8>
         json::member(&mut body, "groupKeyPattern");
         json::string(&mut body, pattern);
         body.extend_from_slice(b",\"contexts\":[");
-        for (at, (service, is_listed)) in changes.iter().enumerate() {
+        for (at, (service, has_instance)) in changes.iter().enumerate() {
             if at > 0 {
                 body.push(b',');
             }
             body.extend_from_slice(b"{\"serviceKey\":");
-            write_change(&mut body, service, *is_listed);
+            write_change(&mut body, service, *has_instance);
         }
         body.push(b']');
         json::member(&mut body, "totalBatch");
@@ -118,9 +118,12 @@ fn fuzzy_body(request_id: u64, message: &FuzzyMessage) -> (&'static str, Vec<u8>
             sync("FINISH_FUZZY_WATCH_INIT_NOTIFY", pattern, &[], 1, 1);
             SYNC
         }
-        FuzzyMessage::Changed { service, is_listed } => {
+        FuzzyMessage::Changed {
+            service,
+            has_instance,
+        } => {
             body.extend_from_slice(b",\"syncType\":\"FUZZY_WATCH_RESOURCE_CHANGED\",\"serviceKey\":");
-            write_change(&mut body, service, *is_listed);
+            write_change(&mut body, service, *has_instance);
             body.pop(); // The end of the object that stands in a list otherwise.
             "NamingFuzzyWatchChangeNotifyRequest"
         }
@@ -130,13 +133,13 @@ fn fuzzy_body(request_id: u64, message: &FuzzyMessage) -> (&'static str, Vec<u8>
 }
 
 /// The key of a service and what became of it, up to the end of the object that they stand in.
-fn write_change(out: &mut Vec<u8>, service: &ServiceKey, is_listed: bool) {
+fn write_change(out: &mut Vec<u8>, service: &ServiceKey, has_instance: bool) {
     let key = format!("{}@@{}@@{}", service.namespace(), service.group(), service.name());
     json::string(out, &key);
     json::member(out, "changedType");
     json::string(
         out,
-        if is_listed {
+        if has_instance {
             "ADD_SERVICE"
         } else {
             "DELETE_SERVICE"
