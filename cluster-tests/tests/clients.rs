@@ -62,6 +62,24 @@ async fn the_python_sdk_finds_its_way_over_http() {
     run("python-http", &HTTP).await;
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "run by scripts/test.sh --clients"]
+async fn the_java_sdk_1_finds_its_way() {
+    run("java-1", &HTTP).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "run by scripts/test.sh --clients"]
+async fn the_java_sdk_2_finds_its_way() {
+    run("java-2", &GRPC).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "run by scripts/test.sh --clients"]
+async fn the_java_sdk_3_finds_its_way() {
+    run_with("java-3", &GRPC, &["fuzzy_watch"]).await;
+}
+
 /// The command line of a client, which is built or installed for it.
 fn command_of(name: &str) -> Result<Vec<String>> {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../scripts/clients.sh");
@@ -95,6 +113,11 @@ impl Drop for Program {
 
 /// Runs one client's scenarios on a cluster of its own: all of them but those `without` a call of this client.
 async fn run(name: &'static str, without: &[&str]) {
+    run_with(name, without, &[]).await;
+}
+
+/// As [`run`], with `more` scenarios that only this client has a call for.
+async fn run_with(name: &'static str, without: &[&str], more: &[&str]) {
     let command = match tokio::task::spawn_blocking(|| command_of(name)).await {
         Ok(Ok(command)) => command,
         Ok(Err(error)) => panic!("the client {name} cannot be had: {error:#}"),
@@ -106,6 +129,7 @@ async fn run(name: &'static str, without: &[&str]) {
             println!("{name}: {} scenarios passed", passed.len());
             let wanted: BTreeSet<String> = SCENARIOS
                 .iter()
+                .chain(more)
                 .filter(|scenario| !without.contains(scenario))
                 .map(|&scenario| scenario.to_owned())
                 .collect();
