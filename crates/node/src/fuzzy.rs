@@ -43,15 +43,16 @@ const RETRY_MAX: Millis = Millis(30_000);
 /// A message about services that match a pattern.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum FuzzyMessage {
-    /// Some of the differences between what the client holds and what is there.
+    /// Some of the services that are there and that the client does not hold. Those that it holds and that are gone
+    /// follow as changes: the Java client 3.1.1 takes every service of this message for one that came.
     Sync {
         /// The pattern.
         pattern: SmolStr,
         /// The watch is new; else it is compared once more.
         is_initial: bool,
-        /// Service, and whether it has an instance.
-        changes: Vec<(ServiceKey, bool)>,
-        /// How many messages these differences take.
+        /// The services.
+        added: Vec<ServiceKey>,
+        /// How many such messages there are.
         n_batches: usize,
         /// Which of them this is, from 1 on.
         batch: usize,
@@ -147,7 +148,7 @@ struct Watch {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Phase {
-    /// Differences are sent in batches: how many there are in all, and how many have been acknowledged.
+    /// What came is sent in batches: how many there are in all, and how many have been acknowledged.
     Syncing {
         is_initial: bool,
         n_batches: usize,
@@ -425,46 +426,44 @@ impl Watch {
         there: &BTreeSet<ServiceKey>,
         is_over: bool,
     ) -> Option<(FuzzyMessage, Vec<(ServiceKey, bool)>)> {
-        let added = there.difference(&self.known).map(|s| (s.clone(), true));
-        let gone = self.known.difference(there).map(|s| (s.clone(), false));
-        let mut changes: Vec<_> = added.chain(gone.filter(|_| !is_over)).collect();
-        match &mut self.phase {
-            Phase::Syncing { is_initial, .. } if changes.is_empty() => {
-                if !*is_initial {
-                    self.phase = Phase::Following;
-                    return None;
-                }
-                let pattern = pattern.clone();
-                Some((FuzzyMessage::Finished { pattern }, Vec::new()))
-            }
-            Phase::Syncing {
-                is_initial,
-                n_batches,
-                n_done,
-            } => {
-                *n_batches = *n_done + changes.len().div_ceil(BATCH);
-                changes.truncate(BATCH);
+        let mut added = there.difference(&self.known).cloned().peekable();
+        if let Phase::Syncing {
+            is_initial,
+            n_batches,
+            n_done,
+        } = &mut self.phase
+        {
+            if added.peek().is_some() {
+                let mut added: Vec<_> = added.collect();
+                *n_batches = *n_done + added.len().div_ceil(BATCH);
+                added.truncate(BATCH);
+                let changes = added.iter().map(|service| (service.clone(), true)).collect();
                 let message = FuzzyMessage::Sync {
                     pattern: pattern.clone(),
                     is_initial: *is_initial,
-                    changes: changes.clone(),
+                    added,
                     n_batches: *n_batches,
                     batch: *n_done + 1,
                 };
-                Some((message, changes))
+                return Some((message, changes));
             }
-            Phase::Following => {
-                changes.truncate(1);
-                let (service, has_instance) = changes.first()?.clone();
-                Some((
-                    FuzzyMessage::Changed {
-                        service,
-                        has_instance,
-                    },
-                    changes,
-                ))
+            if *is_initial {
+                let pattern = pattern.clone();
+                return Some((FuzzyMessage::Finished { pattern }, Vec::new()));
             }
+            self.phase = Phase::Following;
         }
+        let gone = self.known.difference(there).filter(|_| !is_over);
+        let (service, has_instance) = added
+            .map(|service| (service, true))
+            .chain(gone.map(|service| (service.clone(), false)))
+            .next()?;
+        let changes = vec![(service.clone(), has_instance)];
+        let message = FuzzyMessage::Changed {
+            service,
+            has_instance,
+        };
+        Some((message, changes))
     }
 }
 

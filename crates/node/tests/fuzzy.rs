@@ -134,12 +134,12 @@ fn a_new_watch_is_told_all_that_is_there_in_batches_and_then_that_this_was_all()
         .iter()
         .map(|message| match message {
             FuzzyMessage::Sync {
-                changes,
+                added,
                 n_batches,
                 batch,
                 is_initial: true,
                 ..
-            } => (changes.len(), *batch, *n_batches),
+            } => (added.len(), *batch, *n_batches),
             _ => (0, 0, 0),
         })
         .collect();
@@ -186,11 +186,13 @@ fn what_a_client_holds_is_compared_both_ways() {
     let expected = FuzzyMessage::Sync {
         pattern: ALL.into(),
         is_initial: false,
-        changes: vec![(service("s1"), true), (service("s3"), false)],
+        added: vec![service("s1")],
         n_batches: 1,
         batch: 1,
     };
-    assert_eq!(told, [expected]);
+    assert_eq!(told, [expected, changed("s3", false)]);
+    alone.watch(ALL, &["s1", "s2", "s4"], false).unwrap();
+    assert_eq!(alone.run_acking(1_000), [changed("s4", false)]);
 }
 
 #[test]
@@ -252,11 +254,11 @@ fn patterns_and_their_matches_are_bounded() {
         .run_acking(3_000)
         .iter()
         .map(|message| match message {
-            FuzzyMessage::Sync { changes, .. } => {
-                assert!(changes.iter().all(|(_, has_instance)| *has_instance));
-                changes.len()
+            FuzzyMessage::Sync { added, .. } => added.len(),
+            FuzzyMessage::Changed { .. } => {
+                panic!("where more match than are told, nobody can say what has gone")
             }
-            _ => 0,
+            FuzzyMessage::Finished { .. } => 0,
         })
         .sum();
     assert_eq!(n_told, 500);

@@ -80,18 +80,18 @@ fn head(request_id: u64) -> Vec<u8> {
 fn fuzzy_body(request_id: u64, message: &FuzzyMessage) -> (&'static str, Vec<u8>) {
     const SYNC: &str = "NamingFuzzyWatchSyncRequest";
     let mut body = head(request_id);
-    let mut sync = |kind: &str, pattern: &str, changes: &[(ServiceKey, bool)], n_batches, batch| {
+    let mut sync = |kind: &str, pattern: &str, added: &[ServiceKey], n_batches, batch| {
         json::member(&mut body, "syncType");
         json::string(&mut body, kind);
         json::member(&mut body, "groupKeyPattern");
         json::string(&mut body, pattern);
         body.extend_from_slice(b",\"contexts\":[");
-        for (at, (service, has_instance)) in changes.iter().enumerate() {
+        for (at, service) in added.iter().enumerate() {
             if at > 0 {
                 body.push(b',');
             }
             body.extend_from_slice(b"{\"serviceKey\":");
-            write_change(&mut body, service, *has_instance);
+            write_change(&mut body, service, true);
         }
         body.push(b']');
         json::member(&mut body, "totalBatch");
@@ -103,7 +103,7 @@ fn fuzzy_body(request_id: u64, message: &FuzzyMessage) -> (&'static str, Vec<u8>
         FuzzyMessage::Sync {
             pattern,
             is_initial,
-            changes,
+            added,
             n_batches,
             batch,
         } => {
@@ -111,7 +111,7 @@ fn fuzzy_body(request_id: u64, message: &FuzzyMessage) -> (&'static str, Vec<u8>
                 true => "FUZZY_WATCH_INIT_NOTIFY",
                 false => "FUZZY_WATCH_DIFF_SYNC_NOTIFY",
             };
-            sync(kind, pattern, changes, *n_batches as u64, *batch as u64);
+            sync(kind, pattern, added, *n_batches as u64, *batch as u64);
             SYNC
         }
         FuzzyMessage::Finished { pattern } => {

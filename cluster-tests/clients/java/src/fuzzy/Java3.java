@@ -84,11 +84,13 @@ public final class Java3 extends Java2 {
         first.until(GROUP, names);
         throughout(1, () -> equal(second.calls(), calls, "calls after the end of a watch"));
 
-        // The watcher's node goes: what comes meanwhile is told, and nothing else.
-        provider.deregisterInstance(named("fuzzy-31"), row("10.4.22.1"));
-        names.remove(named("fuzzy-31"));
-        first.until(GROUP, names);
+        // The watcher's node goes: what changes meanwhile is told, and nothing else.
         ask("kill the publisher of " + GROUP + "@@" + named("watcher"));
+        until("a service goes", RECONNECTED, () -> {
+            provider.deregisterInstance(named("fuzzy-31"), row("10.4.22.1"));
+            return true;
+        });
+        names.remove(named("fuzzy-31"));
         until("a service comes", RECONNECTED, () -> {
             other.registerInstance(named("fuzzy-32"), row("10.4.22.3"));
             return true;
