@@ -6,7 +6,7 @@ source "$(dirname "$0")/lib.sh"
 
 clients=$PWD/cluster-tests/clients
 default=(rust python-grpc python-http python-2 formats)
-other=(go node)
+other=(go node java-1 java-2 java-3)
 
 # node_modules NAME FOLDER: exactly what the lock file in the folder pins; prints where. Made again when the file changes.
 node_modules() {
@@ -60,8 +60,31 @@ client() {
       modules=$(node_modules client-node "$clients/node")
       echo "node=env NODE_PATH=$modules node $clients/node/main.js"
       ;;
+    java-1) maven "$1" http.Java1 ;;
+    java-2) maven "$1" grpc.Java2 ;;
+    java-3) maven "$1" fuzzy.Java3 ;;
     *) die "unknown client $1, there are: ${default[*]} ${other[*]}" ;;
   esac
+}
+
+# maven NAME MAIN: a program of the Maven profile of that name; built when its sources have changed
+maven() {
+  local dir=$target/clients/$1 sum
+  sum=$(find "$clients/java" -type f -print0 | sort -z | xargs -0 cat | sha256sum)
+  if [ "$sum" != "$(cat "$dir/sources.sum" 2>/dev/null)" ]; then
+    { command -v mvn && command -v javac; } >/dev/null || install_java >&2
+    rm -rf "$dir"
+    mvn --quiet --batch-mode --file "$clients/java/pom.xml" --activate-profiles "$1" -Dmaven.repo.local="$cache/m2" \
+      -Dfolder="$dir" dependency:copy-dependencies compiler:compile >&2 || die "Maven could not build $1"
+    echo "$sum" >"$dir/sources.sum"
+  fi
+  echo "$1=java -Xmx128m -XX:TieredStopAtLevel=1 -XX:+UseSerialGC" \
+    "-Dlogback.configurationFile=$clients/java/logback.xml -cp $dir/classes:$dir/lib/* $2"
+}
+
+install_java() {
+  as_root apt-get update && as_root apt-get install -y maven openjdk-17-jdk-headless ||
+    die "Maven and a JDK cannot be installed"
 }
 
 [ $# -gt 0 ] || set -- "${default[@]}"

@@ -93,6 +93,24 @@ async fn the_node_sdk_finds_its_way() {
     run("node", &HTTP).await;
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "run by scripts/test.sh --clients"]
+async fn the_java_sdk_1_finds_its_way() {
+    run("java-1", &HTTP).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "run by scripts/test.sh --clients"]
+async fn the_java_sdk_2_finds_its_way() {
+    run("java-2", &GRPC).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "run by scripts/test.sh --clients"]
+async fn the_java_sdk_3_finds_its_way() {
+    run_with("java-3", &GRPC, &["fuzzy_watch"]).await;
+}
+
 /// The command line of a client, which is built or installed for it.
 fn command_of(name: &str) -> Result<Vec<String>> {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../scripts/clients.sh");
@@ -126,8 +144,13 @@ impl Drop for Program {
 
 /// Runs one client's scenarios on a cluster of its own: all of them but those `without` a call of this client.
 async fn run(name: &'static str, without: &[&str]) {
+    run_with(name, without, &[]).await;
+}
+
+/// As [`run`], with `more` scenarios that only this client has a call for.
+async fn run_with(name: &'static str, without: &[&str], more: &[&str]) {
     let wanted = SCENARIOS.iter().filter(|scenario| !without.contains(scenario));
-    pass(name, &wanted.copied().collect::<Vec<_>>()).await;
+    pass(name, &wanted.chain(more).copied().collect::<Vec<_>>()).await;
 }
 
 /// Runs a program on a cluster of its own; these scenarios and no others must pass.

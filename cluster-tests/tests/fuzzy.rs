@@ -92,6 +92,14 @@ async fn a_watch_is_told_what_is_listed_and_what_comes_on_any_node() -> Result<(
         change["serviceKey"] == key(50) && change["changedType"] == "ADD_SERVICE",
         "{change}"
     );
+    provider
+        .deregister(&Service::new(name(50)), &Instance::at("10.9.1.1", 80))
+        .await?;
+    let (_, change) = told(&client).await?;
+    ensure!(
+        change["serviceKey"] == key(50) && change["changedType"] == "DELETE_SERVICE",
+        "{change}"
+    );
 
     watch(&client, &pattern, "CANCEL_WATCH").await?;
     let watches = cluster.node(0).http().metric("rollcall_fuzzy_watches").await?;

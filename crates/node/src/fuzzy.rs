@@ -1,7 +1,8 @@
 //! Fuzzy watches: a client names a pattern and is told which services match it, then which come and go.
 //!
+//! A service comes with its first instance and goes with its last one, though it stays in lists of services for a while.
 //! Nothing is queued: of each watch the node knows what the client has been told, and sends the next difference to what is
-//! listed once the former message is acknowledged. So a slow client costs its own keys only, and a message that got lost
+//! there once the former message is acknowledged. So a slow client costs its own keys only, and a message that got lost
 //! is made again. From `spec/grpc.md` §6.3; 3.x clients ask for it when the set-up advertises it.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -42,20 +43,21 @@ const RETRY_MAX: Millis = Millis(30_000);
 /// A message about services that match a pattern.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum FuzzyMessage {
-    /// Some of the differences between what the client holds and what is listed.
+    /// Some of the services that are there and that the client does not hold. Those that it holds and that are gone
+    /// follow as changes: the Java client 3.1.1 takes every service of this message for one that came.
     Sync {
         /// The pattern.
         pattern: SmolStr,
         /// The watch is new; else it is compared once more.
         is_initial: bool,
-        /// Service, and whether it is listed.
-        changes: Vec<(ServiceKey, bool)>,
-        /// How many messages these differences take.
+        /// The services.
+        added: Vec<ServiceKey>,
+        /// How many such messages there are.
         n_batches: usize,
         /// Which of them this is, from 1 on.
         batch: usize,
     },
-    /// The client holds all that is listed.
+    /// The client holds all that is there.
     Finished {
         /// The pattern.
         pattern: SmolStr,
@@ -64,8 +66,8 @@ pub enum FuzzyMessage {
     Changed {
         /// The service.
         service: ServiceKey,
-        /// It is listed.
-        is_listed: bool,
+        /// It has an instance.
+        has_instance: bool,
     },
 }
 
@@ -146,7 +148,7 @@ struct Watch {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Phase {
-    /// Differences are sent in batches: how many there are in all, and how many have been acknowledged.
+    /// What came is sent in batches: how many there are in all, and how many have been acknowledged.
     Syncing {
         is_initial: bool,
         n_batches: usize,
@@ -330,7 +332,7 @@ impl Node {
                 state.look_at(&key, at);
                 continue;
             }
-            let (listed, is_over) = matches.entry(key.1.clone()).or_insert_with(|| {
+            let (there, is_over) = matches.entry(key.1.clone()).or_insert_with(|| {
                 let found = self
                     .registry
                     .catalog()
@@ -338,7 +340,7 @@ impl Node {
                 let is_over = found.len() > MAX_MATCHES;
                 (found.into_iter().take(MAX_MATCHES).collect(), is_over)
             });
-            let Some((message, changes)) = watch.next(&key.1, listed, *is_over) else {
+            let Some((message, changes)) = watch.next(&key.1, there, *is_over) else {
                 continue;
             };
             let request_id = self.pusher.next_request_id();
@@ -408,8 +410,8 @@ impl Watch {
         } else if let Phase::Syncing { n_done, .. } = &mut self.phase {
             *n_done += 1;
         }
-        for (service, is_listed) in sent.changes {
-            if is_listed {
+        for (service, has_instance) in sent.changes {
+            if has_instance {
                 self.known.insert(service);
             } else {
                 self.known.remove(&service);
@@ -421,43 +423,47 @@ impl Watch {
     fn next(
         &mut self,
         pattern: &SmolStr,
-        listed: &BTreeSet<ServiceKey>,
+        there: &BTreeSet<ServiceKey>,
         is_over: bool,
     ) -> Option<(FuzzyMessage, Vec<(ServiceKey, bool)>)> {
-        let added = listed.difference(&self.known).map(|s| (s.clone(), true));
-        let gone = self.known.difference(listed).map(|s| (s.clone(), false));
-        let mut changes: Vec<_> = added.chain(gone.filter(|_| !is_over)).collect();
-        match &mut self.phase {
-            Phase::Syncing { is_initial, .. } if changes.is_empty() => {
-                if !*is_initial {
-                    self.phase = Phase::Following;
-                    return None;
-                }
-                let pattern = pattern.clone();
-                Some((FuzzyMessage::Finished { pattern }, Vec::new()))
-            }
-            Phase::Syncing {
-                is_initial,
-                n_batches,
-                n_done,
-            } => {
-                *n_batches = *n_done + changes.len().div_ceil(BATCH);
-                changes.truncate(BATCH);
+        let mut added = there.difference(&self.known).cloned().peekable();
+        if let Phase::Syncing {
+            is_initial,
+            n_batches,
+            n_done,
+        } = &mut self.phase
+        {
+            if added.peek().is_some() {
+                let mut added: Vec<_> = added.collect();
+                *n_batches = *n_done + added.len().div_ceil(BATCH);
+                added.truncate(BATCH);
+                let changes = added.iter().map(|service| (service.clone(), true)).collect();
                 let message = FuzzyMessage::Sync {
                     pattern: pattern.clone(),
                     is_initial: *is_initial,
-                    changes: changes.clone(),
+                    added,
                     n_batches: *n_batches,
                     batch: *n_done + 1,
                 };
-                Some((message, changes))
+                return Some((message, changes));
             }
-            Phase::Following => {
-                changes.truncate(1);
-                let (service, is_listed) = changes.first()?.clone();
-                Some((FuzzyMessage::Changed { service, is_listed }, changes))
+            if *is_initial {
+                let pattern = pattern.clone();
+                return Some((FuzzyMessage::Finished { pattern }, Vec::new()));
             }
+            self.phase = Phase::Following;
         }
+        let gone = self.known.difference(there).filter(|_| !is_over);
+        let (service, has_instance) = added
+            .map(|service| (service, true))
+            .chain(gone.map(|service| (service.clone(), false)))
+            .next()?;
+        let changes = vec![(service.clone(), has_instance)];
+        let message = FuzzyMessage::Changed {
+            service,
+            has_instance,
+        };
+        Some((message, changes))
     }
 }
 

@@ -73,8 +73,7 @@ impl Registry {
         if !is_over {
             return;
         }
-        if rows.is_listed {
-            rows.is_listed = false;
+        if rows.listed.take().is_some() {
             self.catalog.remove(key);
         }
         if rows.overrides.is_empty() && rows.tombstones.is_empty() {

@@ -162,14 +162,16 @@ impl Registry {
         let Edit {
             service, mut rows, ..
         } = edit;
-        if rows.len() > 0 || rows.settings.is_some() {
+        let has_instance = rows.len() > 0;
+        let is_needed = has_instance || rows.settings.is_some();
+        if is_needed {
             rows.empty_since = None;
-            if !rows.is_listed {
-                rows.is_listed = true;
-                self.catalog.add(&service.key);
-            }
         } else if rows.empty_since.is_none() {
             rows.empty_since = Some(now);
+        }
+        if (is_needed || rows.listed.is_some()) && rows.listed != Some(has_instance) {
+            rows.listed = Some(has_instance);
+            self.catalog.set(&service.key, has_instance);
         }
         let former = service.view();
         let protection = rows.settings.as_ref().map(|s| s.protect_threshold.max(0.0));

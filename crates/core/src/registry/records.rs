@@ -316,8 +316,7 @@ impl Registry {
         let renew = |edit: &mut Edit<'_>| {
             // Read under the service's lock: whoever comes last has read the newest.
             edit.renew_settings(settings(), self.hidden_rows(service));
-            if edit.rows.len() == 0 && edit.rows.settings.is_none() && edit.rows.is_listed {
-                edit.rows.is_listed = false;
+            if edit.rows.len() == 0 && edit.rows.settings.is_none() && edit.rows.listed.take().is_some() {
                 self.catalog.remove(service);
             }
         };

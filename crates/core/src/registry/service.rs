@@ -41,8 +41,8 @@ pub(crate) struct Rows {
     pub(crate) n_changes: u64,
     /// Since when there is no row.
     pub(crate) empty_since: Option<Millis>,
-    /// It is in the catalogue.
-    pub(crate) is_listed: bool,
+    /// It is in the catalogue, which says that it has an instance (true) or none.
+    pub(crate) listed: Option<bool>,
     /// It has left the registry; whoever still holds it must look it up again.
     pub(crate) is_gone: bool,
 }
@@ -77,7 +77,7 @@ impl Service {
                 hidden: Vec::new(),
                 n_changes: 0,
                 empty_since: None,
-                is_listed: false,
+                listed: None,
                 is_gone: false,
             }),
             key,

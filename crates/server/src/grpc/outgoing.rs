@@ -79,18 +79,18 @@ fn head(request_id: u64) -> Vec<u8> {
 fn fuzzy_body(request_id: u64, message: &FuzzyMessage) -> (&'static str, Vec<u8>) {
     const SYNC: &str = "NamingFuzzyWatchSyncRequest";
     let mut body = head(request_id);
-    let mut sync = |kind: &str, pattern: &str, changes: &[(ServiceKey, bool)], n_batches, batch| {
+    let mut sync = |kind: &str, pattern: &str, added: &[ServiceKey], n_batches, batch| {
         json::member(&mut body, "syncType");
         json::string(&mut body, kind);
         json::member(&mut body, "groupKeyPattern");
         json::string(&mut body, pattern);
         body.extend_from_slice(b",\"contexts\":[");
-        for (at, (service, is_listed)) in changes.iter().enumerate() {
+        for (at, service) in added.iter().enumerate() {
             if at > 0 {
                 body.push(b',');
             }
             body.extend_from_slice(b"{\"serviceKey\":");
-            write_change(&mut body, service, *is_listed);
+            write_change(&mut body, service, true);
         }
         body.push(b']');
         json::member(&mut body, "totalBatch");
@@ -102,7 +102,7 @@ fn fuzzy_body(request_id: u64, message: &FuzzyMessage) -> (&'static str, Vec<u8>
         FuzzyMessage::Sync {
             pattern,
             is_initial,
-            changes,
+            added,
             n_batches,
             batch,
         } => {
@@ -110,16 +110,19 @@ fn fuzzy_body(request_id: u64, message: &FuzzyMessage) -> (&'static str, Vec<u8>
                 true => "FUZZY_WATCH_INIT_NOTIFY",
                 false => "FUZZY_WATCH_DIFF_SYNC_NOTIFY",
             };
-            sync(kind, pattern, changes, *n_batches as u64, *batch as u64);
+            sync(kind, pattern, added, *n_batches as u64, *batch as u64);
             SYNC
         }
         FuzzyMessage::Finished { pattern } => {
             sync("FINISH_FUZZY_WATCH_INIT_NOTIFY", pattern, &[], 1, 1);
             SYNC
         }
-        FuzzyMessage::Changed { service, is_listed } => {
+        FuzzyMessage::Changed {
+            service,
+            has_instance,
+        } => {
             body.extend_from_slice(b",\"syncType\":\"FUZZY_WATCH_RESOURCE_CHANGED\",\"serviceKey\":");
-            write_change(&mut body, service, *is_listed);
+            write_change(&mut body, service, *has_instance);
             body.pop(); // The end of the object that stands in a list otherwise.
             "NamingFuzzyWatchChangeNotifyRequest"
         }
@@ -129,13 +132,13 @@ fn fuzzy_body(request_id: u64, message: &FuzzyMessage) -> (&'static str, Vec<u8>
 }
 
 /// The key of a service and what became of it, up to the end of the object that they stand in.
-fn write_change(out: &mut Vec<u8>, service: &ServiceKey, is_listed: bool) {
+fn write_change(out: &mut Vec<u8>, service: &ServiceKey, has_instance: bool) {
     let key = format!("{}@@{}@@{}", service.namespace(), service.group(), service.name());
     json::string(out, &key);
     json::member(out, "changedType");
     json::string(
         out,
-        if is_listed {
+        if has_instance {
             "ADD_SERVICE"
         } else {
             "DELETE_SERVICE"
