@@ -1,20 +1,22 @@
 #!/usr/bin/env bash
 # The tests, all layers, as CI runs them.
 #
-#   scripts/test.sh                everything
+#   scripts/test.sh                everything but the layer soak
+#   scripts/test.sh --soak         everything, soak too: what takes minutes by the clock, about ten of them
 #   scripts/test.sh --fast         the gate and the tests that start no process
-#   scripts/test.sh --only NAME    one layer: check, unit, build, cluster, golden, clients (repeatable)
+#   scripts/test.sh --only NAME    one layer: check, unit, build, cluster, golden, clients, soak (repeatable)
 #
 # Installs what it needs besides Rust (python3-venv, Python packages) and fails where that fails: nothing is skipped.
 # ROLLCALL_BIN names the program under test; without it, the layers that need it build it first (profile `soak`).
 # Every layer's output is kept in .cache/logs. The last line counts tests: `N passed, N failed`.
 source "$(dirname "$0")/lib.sh"
 
-layers=(check unit build cluster golden clients)
-only=()
+layers=(check unit build cluster golden clients soak)
+only=() more=()
 while [ $# -gt 0 ]; do
   case $1 in
     --fast) only=(check unit) ;;
+    --soak) more+=(soak) ;;
     --only)
       [ $# -gt 1 ] || die "--only needs a name: ${layers[*]}"
       [[ " ${layers[*]} " == *" $2 "* ]] || die "unknown layer $2, there are: ${layers[*]}"
@@ -29,7 +31,8 @@ while [ $# -gt 0 ]; do
   esac
   shift
 done
-[ ${#only[@]} -gt 0 ] || only=("${layers[@]}")
+[ ${#only[@]} -gt 0 ] || only=(check unit build cluster golden clients)
+only+=("${more[@]}")
 
 logs=$cache/logs
 mkdir -p "$logs"
@@ -85,7 +88,10 @@ with_binary() {
 }
 
 # The scenarios on real processes, but for those that have a layer of their own.
-run_cluster() { with_binary run_tests 'cluster-tests/(?!lib$|bin$|golden$|clients$).*' --test-threads 4; }
+run_cluster() { with_binary run_tests 'cluster-tests/(?!lib$|bin$|golden$|clients$|soak$).*' --test-threads 4; }
+
+# Each test mostly waits, so all may run side by side.
+run_soak() { with_binary run_tests 'cluster-tests/soak' --ignored --nocapture --test-threads 6; }
 
 run_golden() { with_binary run_tests 'cluster-tests/golden' --nocapture; }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use cluster_tests::cluster::SOON;
-use cluster_tests::{Client, ClientOptions, Cluster, Http, eventually};
+use cluster_tests::{Client, ClientOptions, Cluster, Http, Instance, Service, eventually};
 use futures_util::future::try_join_all;
 use parking_lot::Mutex;
 use reqwest::Method;
@@ -130,5 +130,41 @@ async fn further_connections_from_an_address_are_refused_without_a_word() -> Res
         Ok(())
     })
     .await;
+    Ok(())
+}
+
+/// KF-062: of 130 clients at a limit of 100 the first 100 go on undisturbed, the rest are refused cleanly: their stream
+/// ends and their calls get 301.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn kf_062_at_the_limit_some_work_undisturbed_and_the_rest_are_refused_cleanly() -> Result<()> {
+    let cluster = Cluster::builder(1)
+        .flag("--connection-limit", "100")
+        .start()
+        .await;
+    let node = cluster.node(0);
+    let service = Service::unique("limited");
+    let served = try_join_all((0..100).map(|_| node.client())).await?;
+    let impatient = ClientOptions::default().impatient();
+    let refused = try_join_all((0..30).map(|_| node.client_with(impatient.clone()))).await?;
+    for client in &refused {
+        client.stream_end(SOON).await?;
+        let instance = Instance::at("10.16.0.62", 999).to_json();
+        client
+            .instance_request("registerInstance", &service, instance)
+            .await?
+            .refused(301)?;
+    }
+    for (port, client) in (1..).zip(&served) {
+        client
+            .register(&service, &Instance::at("10.16.0.62", port))
+            .await?;
+    }
+    let all: Vec<String> = (1..=100).map(|port| format!("10.16.0.62:{port}")).collect();
+    cluster.eventually_listed(&service, &all).await;
+    ensure!(
+        !served.iter().any(Client::is_closed),
+        "a client within the limit was closed"
+    );
+    ensure!(node.http().metric("rollcall_connections_refused_total").await? == 30.0);
     Ok(())
 }

@@ -386,3 +386,43 @@ fn nothing_is_pushed_while_the_switch_is_off_and_the_current_list_once_it_is_on(
     assert_eq!(pushes.len(), 1);
     assert_eq!(ports(&pushes[0]), [80, 81]);
 }
+
+/// KF-044: two texts for the same clusters: a change is pushed for one of those that were sent, the later at least, and
+/// both orders select the same.
+#[test]
+fn kf_044_clusters_in_two_orders_are_pushed_with_a_text_that_was_sent() {
+    let mut alone = Alone::new();
+    let (provider, subscriber) = (alone.connect(), alone.connect());
+    for clusters in ["A,B", "B,A"] {
+        alone.subscribe(subscriber, clusters);
+    }
+    for push in alone.pushes(100) {
+        alone.ack(&push, true);
+    }
+    let mut instance = Instance::at("10.1.0.1", 1);
+    instance.cluster = "A".into();
+    let (now, actions) = (clock(alone.now), &mut Actions::default());
+    alone
+        .node
+        .register(provider, &service(), vec![instance], now, actions)
+        .unwrap();
+    let pushes = alone.pushes(1_000);
+    let texts: Vec<_> = pushes.iter().map(|p| p.clusters.clone().unwrap()).collect();
+    assert!(texts.iter().any(|text| text == "B,A"), "{texts:?}");
+    assert!(
+        texts.iter().all(|text| text == "A,B" || text == "B,A"),
+        "{texts:?}"
+    );
+    for push in &pushes {
+        let selected = |clusters: &str| {
+            let healthy_only = false;
+            let selection = rollcall_core::Selection {
+                clusters,
+                healthy_only,
+            };
+            push.view.select(&selection).instances
+        };
+        assert_eq!(selected("A,B").len(), 1);
+        assert_eq!(selected("A,B"), selected("B,A"));
+    }
+}
