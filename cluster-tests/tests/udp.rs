@@ -231,6 +231,7 @@ async fn who_does_not_acknowledge_gets_the_same_bytes_once_more() -> Result<()> 
     Ok(())
 }
 
+/// KF-059: a list too large for a datagram does no harm and is had by the next poll.
 #[tokio::test]
 async fn a_list_that_no_datagram_holds_is_left_to_the_next_poll() -> Result<()> {
     let cluster = Cluster::start(1).await;

@@ -287,6 +287,7 @@ fn kf_056_an_unsubscribe_ends_only_the_subscription_with_its_clusters_text() {
     assert_eq!(clusters, ["c2"]);
 }
 
+/// KF-063: a client whose network is cut without a word is gone everywhere within 45 s.
 #[test]
 fn a_silent_connection_is_asked_twice_and_dropped_within_fifteen_seconds() {
     let mut alone = Alone::new();

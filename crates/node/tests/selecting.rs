@@ -299,7 +299,7 @@ proptest! {
 
     /// Whatever was registered, laid over and removed: each reader gets what the model says, in order, with the flag,
     /// and the encoded answer, made and kept, is the same.
-    /// KF-046.
+    /// KF-046: the protection threshold is for clients, not for who asks for healthy ones, not for operators.
     #[test]
     fn each_reader_gets_what_the_rules_say(
         steps in proptest::collection::vec(step(), 0..40),

@@ -238,7 +238,7 @@ fn wire(text: &Option<String>) -> Text<'_> {
 proptest! {
     /// Names over HTTP mean the service that the rules say, in each generation, or are refused by the first parameter
     /// that breaks one.
-    /// KF-025.
+    /// KF-025: names at their limits work on every node, above them they are refused.
     #[test]
     fn http_names_mean_what_the_rules_say(
         namespace in maybe(text()), group in maybe(text()), name in maybe(grouped()),
@@ -257,7 +257,7 @@ proptest! {
     }
 
     /// The same over gRPC.
-    /// KF-022.
+    /// KF-022: a grouped name beside its group means the plain name; another group is refused.
     #[test]
     fn grpc_names_mean_what_the_rules_say(
         namespace in maybe(text()), group in maybe(text()), name in maybe(grouped()), repeats in proptest::bool::ANY,
@@ -325,7 +325,7 @@ proptest! {
     }
 
     /// Addresses are any text without white space and ideographs: names, IPv4, IPv6. Ports are 0 to 65535.
-    /// KF-002.
+    /// KF-002: ports are 0 to 65535 over both protocols.
     #[test]
     fn addresses_and_ports_follow_their_rules(
         ip in prop_oneof![
@@ -380,7 +380,7 @@ proptest! {
 
     /// Metadata as JSON: texts stay, numbers become texts, null drops its key, the last of a key counts; what is nested
     /// is refused.
-    /// KF-031.
+    /// KF-031: `k=v,k=v` is metadata too; what fits neither form is refused by name.
     #[test]
     fn metadata_as_json_follow_their_rules(
         pairs in proptest::collection::vec((text(), 0..6, text(), any::<i32>()), 0..5),
@@ -417,7 +417,7 @@ proptest! {
     }
 
     /// Metadata as pairs, and texts that are neither.
-    /// KF-031.
+    /// KF-031: `k=v,k=v` is metadata too; what fits neither form is refused by name.
     #[test]
     fn metadata_as_pairs_follow_their_rules(
         pieces in proptest::collection::vec(
