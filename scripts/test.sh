@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # The tests, all layers, as CI runs them.
 #
-#   scripts/test.sh                everything
-#   scripts/test.sh --fast         the gate and the tests that start no process
-#   scripts/test.sh --clients      everything, and the official clients of Java, Go and Node
-#   scripts/test.sh --ecosystem    everything, and applications of Spring Cloud Alibaba and Dubbo
-#   scripts/test.sh --only NAME    one layer: check, unit, build, cluster, golden, clients, other-clients, ecosystem
-#                                  (repeatable)
+#   scripts/test.sh                the layers check, unit, build, cluster, golden, clients
+#   scripts/test.sh --fast         check and unit: the gate and the tests that start no process
+#   scripts/test.sh --clients      also other-clients: the official clients of Java, Go and Node
+#   scripts/test.sh --ecosystem    also ecosystem: applications of Spring Cloud Alibaba and Dubbo
+#   scripts/test.sh --soak         also soak: what takes minutes by the clock, about ten of them
+#   scripts/test.sh --only NAME    one layer (repeatable)
 #
 # Installs what it needs besides Rust (python3-venv, Python packages; a JDK and Maven for --ecosystem) and fails where
 # that fails: nothing is skipped.
@@ -15,13 +15,14 @@
 source "$(dirname "$0")/lib.sh"
 
 layers=(check unit build cluster golden clients)
-extra=(other-clients ecosystem)
+extra=(other-clients ecosystem soak)
 only=() more=()
 while [ $# -gt 0 ]; do
   case $1 in
     --fast) only=(check unit) ;;
     --clients) more+=(other-clients) ;;
     --ecosystem) more+=(ecosystem) ;;
+    --soak) more+=(soak) ;;
     --only)
       [ $# -gt 1 ] || die "--only needs a name: ${layers[*]} ${extra[*]}"
       [[ " ${layers[*]} ${extra[*]} " == *" $2 "* ]] || die "unknown layer $2, there are: ${layers[*]} ${extra[*]}"
@@ -93,7 +94,7 @@ with_binary() {
 }
 
 # The scenarios on real processes, but for those that have a layer of their own.
-run_cluster() { with_binary run_tests 'cluster-tests/(?!lib$|bin$|golden$|clients$|ecosystem$).*' --test-threads 4; }
+run_cluster() { with_binary run_tests 'cluster-tests/(?!lib$|bin$|golden$|clients$|ecosystem$|soak$).*' --test-threads 4; }
 
 run_golden() { with_binary run_tests 'cluster-tests/golden' --nocapture; }
 

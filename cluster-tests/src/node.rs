@@ -227,6 +227,22 @@ impl Node {
         Ok(kib * 1024)
     }
 
+    /// Time of a processor that the process has used so far, by user and system.
+    ///
+    /// # Errors
+    /// It does not run.
+    pub fn cpu_time(&self) -> Result<Duration> {
+        let pid = self.pid().context("the node does not run")?;
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"))?;
+        // The name of the program, in parentheses, may hold blanks.
+        let (_, rest) = stat.rsplit_once(')').context("no name")?;
+        let fields: Vec<&str> = rest.split_whitespace().collect();
+        let ticks = |at: usize| fields.get(at).and_then(|field| field.parse::<u64>().ok());
+        let (user, system) = ticks(11).zip(ticks(12)).context("no times")?;
+        let per_second = rustix::param::clock_ticks_per_second();
+        Ok(Duration::from_millis((user + system) * 1000 / per_second))
+    }
+
     /// Number of files and sockets that the process has open.
     ///
     /// # Errors

@@ -118,6 +118,7 @@ async fn a_flag_with_a_bad_value_is_refused() -> Result<()> {
     refused(&["--peer-addresses", "nonsense"], "peer").await
 }
 
+/// KF-074: a node shows the configured members, and stops when its own address is not among them.
 #[tokio::test]
 async fn an_advertised_address_that_is_no_member_is_refused() -> Result<()> {
     let block = Block::claim(2);

@@ -198,6 +198,7 @@ async fn an_update_reaches_the_owner_through_every_node() -> Result<()> {
     Ok(())
 }
 
+/// KF-085: beats at one node keep an instance healthy on all.
 #[tokio::test]
 async fn a_beat_through_every_node_keeps_the_instance_alive() -> Result<()> {
     let cluster = CLUSTER.get().await;
@@ -260,6 +261,7 @@ async fn a_beat_of_an_unknown_instance_is_answered_by_the_owner() -> Result<()> 
     Ok(())
 }
 
+/// KF-091: who claims to be a member in a header is a client like others.
 #[tokio::test]
 async fn headers_of_a_forward_mean_nothing_on_the_public_port() -> Result<()> {
     let cluster = CLUSTER.get().await;

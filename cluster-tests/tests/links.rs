@@ -63,11 +63,14 @@ async fn writes_on_both_sides_meet(state: LinkState) -> Result<()> {
     Ok(())
 }
 
+/// KF-078: both sides of a cut serve, and after healing all are equal.
 #[tokio::test]
 async fn after_a_black_hole_all_nodes_are_equal() -> Result<()> {
     writes_on_both_sides_meet(LinkState::Paused).await
 }
 
+/// KF-078, KF-082: both sides of a cut serve, and after healing all are equal; operators see a broken link soon, and
+/// it repairs itself.
 #[tokio::test]
 async fn after_a_cut_all_nodes_are_equal() -> Result<()> {
     writes_on_both_sides_meet(LinkState::Cut).await
@@ -109,6 +112,7 @@ async fn a_stream_that_breaks_again_and_again_loses_nothing() -> Result<()> {
     Ok(())
 }
 
+/// KF-068: a node that stands still holds up nobody.
 #[tokio::test]
 async fn a_write_whose_owner_cannot_be_reached_is_taken_by_another() -> Result<()> {
     let cluster = Cluster::builder(3).proxied().start().await;
@@ -188,6 +192,7 @@ async fn an_instance_that_beats_on_one_side_is_on_both_after_healing() -> Result
     Ok(())
 }
 
+/// KF-078: both sides of a cut serve, and after healing all are equal.
 #[tokio::test]
 async fn what_was_removed_on_one_side_does_not_come_back() -> Result<()> {
     let cluster = Cluster::builder(3).proxied().start().await;

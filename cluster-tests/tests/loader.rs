@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use cluster_tests::cluster::SOON;
-use cluster_tests::{Client, ClientOptions, Cluster, Http, eventually};
+use cluster_tests::{Client, ClientOptions, Cluster, Http, Instance, SdkClient, Service, Watch, eventually};
 use futures_util::future::try_join_all;
 use parking_lot::Mutex;
 use reqwest::Method;
@@ -130,5 +130,115 @@ async fn further_connections_from_an_address_are_refused_without_a_word() -> Res
         Ok(())
     })
     .await;
+    Ok(())
+}
+
+/// KF-061: an operator sheds the connections of two full members to one that has come back empty: they even out, and no
+/// registration is missing from any list meanwhile.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn kf_061_connections_even_out_and_no_instance_is_missing_meanwhile() -> Result<()> {
+    const CLIENTS: u16 = 60;
+    let cluster = Cluster::start(3).await;
+    cluster.node(2).restart();
+    cluster.ready().await;
+    let servers: Vec<_> = cluster.nodes().iter().map(|node| node.grpc_address()).collect();
+    let services: Vec<Service> = (0..6).map(|_| Service::unique("evened")).collect();
+    let clients = try_join_all((0..CLIENTS).map(|n| {
+        let (servers, service) = (servers.clone(), &services[usize::from(n) % 6]);
+        async move {
+            // On the first two only.
+            let client = SdkClient::start(servers, usize::from(n) % 2).await;
+            client
+                .register(service, &Instance::at("10.16.0.61", n + 1))
+                .await?;
+            client.subscribe(service).await?;
+            anyhow::Ok(client)
+        }
+    }))
+    .await?;
+    let live: Vec<(Service, Vec<String>)> = (0..6)
+        .map(|at| {
+            let ports = (0..CLIENTS).filter(|n| usize::from(*n) % 6 == at);
+            let addresses = ports.map(|n| format!("10.16.0.61:{}", n + 1)).collect();
+            (services[at].clone(), addresses)
+        })
+        .collect();
+    for (service, addresses) in &live {
+        cluster.eventually_listed(service, addresses).await;
+    }
+    let https: Vec<Http> = cluster.nodes().iter().map(|node| node.http()).collect();
+    let watch = Watch::start(https.clone(), live.clone());
+
+    let connections = async || -> Result<Vec<u64>> {
+        let states = try_join_all(https.iter().map(Http::state)).await?;
+        Ok(states.iter().map(|state| state.connections).collect())
+    };
+    eventually("connections even out", SOON * 3, || async {
+        for http in &https {
+            get(http, "smartReloadCluster", &[("loaderFactor", "0.1")])
+                .await?
+                .with_status(200)?;
+        }
+        let counts = connections().await?;
+        ensure!(counts.iter().all(|n| (18..=22).contains(n)), "{counts:?}");
+        Ok(())
+    })
+    .await;
+
+    for (service, addresses) in &live {
+        cluster.eventually_listed(service, addresses).await;
+    }
+    let seen = watch.seen();
+    ensure!(
+        seen.answers > 100 && seen.gaps.is_empty() && seen.failures.is_empty(),
+        "{seen:?}"
+    );
+    for (n, client) in clients.iter().enumerate() {
+        let (service, addresses) = &live[n % 6];
+        eventually("each subscriber knows all", SOON, || async {
+            client.latest(service).context("no list")?.expect(addresses)
+        })
+        .await;
+        ensure!(
+            client.shrinks() == 0,
+            "client {n} was shown a list that lacked something"
+        );
+    }
+    Ok(())
+}
+
+/// KF-062: of 130 clients at a limit of 100 the first 100 go on undisturbed, the rest are refused cleanly: their stream
+/// ends and their calls get 301.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn kf_062_at_the_limit_some_work_undisturbed_and_the_rest_are_refused_cleanly() -> Result<()> {
+    let cluster = Cluster::builder(1)
+        .flag("--connection-limit", "100")
+        .start()
+        .await;
+    let node = cluster.node(0);
+    let service = Service::unique("limited");
+    let served = try_join_all((0..100).map(|_| node.client())).await?;
+    let impatient = ClientOptions::default().impatient();
+    let refused = try_join_all((0..30).map(|_| node.client_with(impatient.clone()))).await?;
+    for client in &refused {
+        client.stream_end(SOON).await?;
+        let instance = Instance::at("10.16.0.62", 999).to_json();
+        client
+            .instance_request("registerInstance", &service, instance)
+            .await?
+            .refused(301)?;
+    }
+    for (port, client) in (1..).zip(&served) {
+        client
+            .register(&service, &Instance::at("10.16.0.62", port))
+            .await?;
+    }
+    let all: Vec<String> = (1..=100).map(|port| format!("10.16.0.62:{port}")).collect();
+    cluster.eventually_listed(&service, &all).await;
+    ensure!(
+        !served.iter().any(Client::is_closed),
+        "a client within the limit was closed"
+    );
+    ensure!(node.http().metric("rollcall_connections_refused_total").await? == 30.0);
     Ok(())
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use cluster_tests::{Cluster, ClusterBuilder, Instance, Service, always, eventually};
 
+/// KF-074: a node shows the configured members, and stops when its own address is not among them.
 #[tokio::test]
 async fn members_come_from_a_file_too() -> Result<()> {
     let cluster = Cluster::builder(3).member_file().start().await;

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use cluster_tests::cluster::SOON;
+use cluster_tests::udp::UdpReceiver;
 use cluster_tests::{Acks, Client, ClientOptions, Instance, Service, SharedCluster, eventually};
 use futures_util::future::try_join_all;
 use tokio::time::{Instant as Clock, interval};
@@ -273,6 +274,46 @@ async fn kf_058_what_is_pushed_is_what_a_query_answers() -> Result<()> {
     assert_eq!(pushed.hosts, queried.hosts);
     for push in subscriber.take_pushes().await {
         assert_eq!(push.list()?.hosts, queried.hosts);
+    }
+    Ok(())
+}
+
+/// KF-051: with subscribers over gRPC and over UDP on every node, each has every change within two seconds, whichever
+/// node it was made on.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn kf_051_every_subscriber_on_every_node_has_every_change_within_two_seconds() -> Result<()> {
+    const EACH: usize = 30;
+    const CHANGES: u16 = 20;
+    let cluster = CLUSTER.get().await;
+    let service = Service::unique("followed");
+    let (mut over_grpc, mut over_udp) = (Vec::new(), Vec::new());
+    for node in cluster.nodes() {
+        over_grpc.extend(try_join_all((0..EACH).map(|_| node.client())).await?);
+        for _ in 0..EACH {
+            let receiver = UdpReceiver::open().await?;
+            receiver.poll(node, &service, "").await?;
+            receiver.pushed(&service, &[""; 0], SOON).await?;
+            over_udp.push(receiver);
+        }
+    }
+    try_join_all(over_grpc.iter().map(|client| client.subscribe(&service, ""))).await?;
+    for change in 1..=CHANGES {
+        let instance = Instance::at("10.8.0.51", change).patient();
+        let former = Instance::at("10.8.0.51", change - 1).patient();
+        let http = cluster.node(usize::from(change) % 3).http();
+        http.register(&service, &instance).await?.ok()?;
+        http.deregister(&service, &former).await?.ok()?;
+        let (made, listed) = (Clock::now(), [instance.address()]);
+        let left = || Duration::from_secs(2).saturating_sub(made.elapsed());
+        let wanted = [listed[0].as_str()];
+        let grpc = over_grpc
+            .iter()
+            .map(|client| client.pushed_exactly(&service, &wanted, left()));
+        let udp = over_udp
+            .iter()
+            .map(|receiver| receiver.pushed(&service, &wanted, left()));
+        tokio::try_join!(try_join_all(grpc), try_join_all(udp))
+            .with_context(|| format!("change {change}"))?;
     }
     Ok(())
 }

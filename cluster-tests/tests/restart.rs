@@ -72,6 +72,7 @@ async fn watch_start(node: &Node, services: &[(Service, Vec<String>)]) -> Result
     Ok(seen)
 }
 
+/// KF-069: a starting node gives no short list and is not ready before it holds everything.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_restarted_node_is_not_ready_until_it_holds_all_20000_instances() -> Result<()> {
     let cluster = Cluster::start(3).await;
@@ -107,6 +108,7 @@ async fn a_restarted_node_is_not_ready_until_it_holds_all_20000_instances() -> R
     Ok(())
 }
 
+/// KF-069: a starting node gives no short list and is not ready before it holds everything.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_that_cannot_reach_the_others_serves_no_list_until_the_bound_of_the_gate() -> Result<()> {
     const PAUSE: Duration = Duration::from_secs(30);
@@ -297,6 +299,7 @@ async fn a_node_started_while_writes_go_on_becomes_equal() -> Result<()> {
     Ok(())
 }
 
+/// KF-070: a cluster that starts again has its clients' instances back.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_whole_cluster_that_starts_again_takes_its_clients_back() -> Result<()> {
     let cluster = Cluster::start(3).await;
@@ -333,6 +336,7 @@ async fn a_whole_cluster_that_starts_again_takes_its_clients_back() -> Result<()
     Ok(())
 }
 
+/// KF-071: an empty node takes over more than 20 MB.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_restarted_node_takes_over_20_megabytes() -> Result<()> {
     let cluster = Cluster::start(3).await;

@@ -231,6 +231,7 @@ async fn who_does_not_acknowledge_gets_the_same_bytes_once_more() -> Result<()> 
     Ok(())
 }
 
+/// KF-059: a list too large for a datagram does no harm and is had by the next poll.
 #[tokio::test]
 async fn a_list_that_no_datagram_holds_is_left_to_the_next_poll() -> Result<()> {
     let cluster = Cluster::start(1).await;
@@ -276,4 +277,49 @@ async fn no_subscription_is_held_where_the_limit_is_zero() -> Result<()> {
         .await?;
     ensure!(refused == 1.0, "{refused}");
     is_left_alone(&receiver).await
+}
+
+/// KF-112: one subscriber over HTTP and UDP and one over gRPC hold the same within two seconds of each change, of an
+/// HTTP and of a gRPC provider.
+#[tokio::test]
+async fn kf_112_subscribers_of_both_protocols_hold_the_same() -> Result<()> {
+    let cluster = CLUSTER.get().await;
+    let service = Service::unique("mixed");
+    let (over_udp, over_grpc) = (UdpReceiver::open().await?, cluster.node(1).client().await?);
+    over_udp.poll(cluster.node(0), &service, "").await?;
+    over_grpc.subscribe(&service, "").await?;
+    over_udp.pushed(&service, NONE, SOON).await?;
+    let (http, grpc) = (cluster.node(2).http(), cluster.node(0).client().await?);
+    let (by_http, by_grpc) = (
+        Instance::at("10.9.0.12", 1).meta("by", "http").patient(),
+        Instance::at("10.9.0.12", 2).meta("by", "grpc").weight(2.0),
+    );
+    let two_seconds = Duration::from_secs(2);
+    for round in 0..4 {
+        let shown: &[&str] = match round {
+            0 => {
+                http.register(&service, &by_http).await?.ok()?;
+                &["10.9.0.12:1"]
+            }
+            1 => {
+                grpc.register(&service, &by_grpc).await?;
+                &["10.9.0.12:1", "10.9.0.12:2"]
+            }
+            2 => {
+                http.deregister(&service, &by_http).await?.ok()?;
+                &["10.9.0.12:2"]
+            }
+            _ => {
+                grpc.deregister(&service, &by_grpc).await?;
+                NONE
+            }
+        };
+        let made = Clock::now();
+        let datagram = over_udp.pushed(&service, shown, two_seconds).await?;
+        let left = two_seconds.saturating_sub(made.elapsed());
+        let pushed = over_grpc.pushed_exactly(&service, shown, left).await?;
+        let of_udp = cluster_tests::List::from_json(datagram.list)?;
+        assert_eq!(of_udp.hosts, pushed.hosts, "in all that a client sees of them");
+    }
+    Ok(())
 }

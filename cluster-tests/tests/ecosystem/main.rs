@@ -43,7 +43,7 @@ fn spring(site: &Site, name: &str, class: &str, ip: u8, application: &str) -> Re
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "scripts/test.sh --ecosystem"]
+#[ignore = "run by scripts/test.sh --ecosystem"]
 async fn spring_cloud_applications_call_each_other_while_nodes_restart() {
     let cluster = Cluster::start(3).await;
     let site = Site::beside(&cluster, "spring").await.unwrap();
@@ -118,7 +118,7 @@ fn dubbo_provider(site: &Site, host: &str, mode: &str, note: usize) -> Result<Ap
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "scripts/test.sh --ecosystem"]
+#[ignore = "run by scripts/test.sh --ecosystem"]
 async fn dubbo_applications_call_each_other_while_nodes_restart() {
     let cluster = Cluster::start(3).await;
     let site = Site::beside(&cluster, "dubbo").await.unwrap();
@@ -242,7 +242,7 @@ async fn dubbo_applications_call_each_other_while_nodes_restart() {
 const LONG: usize = 4000;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "scripts/test.sh --ecosystem"]
+#[ignore = "run by scripts/test.sh --ecosystem"]
 async fn long_settings_of_dubbo_services_need_a_higher_limit_unless_registered_by_application() {
     let by_interface = Service::new("providers:ecosystem.dubbo.Greeter:1.0.0:ecosystem");
     let by_application = Service::new("greeter");

@@ -28,6 +28,8 @@ use case::FILES;
 use futures_util::future::join_all;
 use ledger::{Ledger, Verdict};
 
+/// KF-107, KF-111: answers are as recorded, but for the differences that are meant; the calls of dashboards are
+/// answered, or refused in words.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_recorded_case_is_answered_as_recorded_or_as_listed() {
     let ledger = Ledger::load().unwrap();

@@ -56,7 +56,7 @@ impl Node {
 
     /// A connection is gone: so is everything it registered and subscribed.
     ///
-    /// While this node leaves, what it registered stays: the client is on its way to another member, and the others
+    /// What a client registered that was asked to move stays until it is registered anew, or for a grace. While this node leaves, what it registered stays: the client is on its way to another member, and the others
     /// keep the rows as orphans until it is there.
     pub fn close_connection(&self, id: ConnectionId, now: Now, actions: &mut Actions) {
         let Some(connection) = self.connections.close(id, &self.pusher) else {
@@ -64,6 +64,10 @@ impl Node {
         };
         self.fuzzy.forget(id);
         if self.is_leaving() {
+            return;
+        }
+        if self.movers.take(&connection, &self.config, now.mono) {
+            actions.wake();
             return;
         }
         let mut effects = Effects::default();

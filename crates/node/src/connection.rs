@@ -39,6 +39,7 @@ pub(crate) struct Connection {
     pub(crate) info: ConnectionInfo,
     state: Mutex<State>,
     last_active: AtomicU64,
+    asked_to_move: Mutex<Option<Millis>>,
 }
 
 #[derive(Debug)]
@@ -51,6 +52,16 @@ struct State {
 impl Connection {
     pub(crate) fn touch(&self, now: Millis) {
         self.last_active.fetch_max(now.0, Ordering::Relaxed);
+    }
+
+    /// Notes that the client is asked to go to another member.
+    pub(crate) fn ask_to_move(&self, now: Millis) {
+        *self.asked_to_move.lock() = Some(now);
+    }
+
+    /// When the client was last asked to go to another member, if it was.
+    pub(crate) fn asked_to_move(&self) -> Option<Millis> {
+        *self.asked_to_move.lock()
     }
 
     pub(crate) fn idle(&self, now: Millis) -> Millis {
@@ -175,6 +186,7 @@ impl Connections {
                 info,
                 state,
                 last_active,
+                asked_to_move: Mutex::new(None),
             }),
         );
         self.looks.lock().add(now.mono + self.detect_after, (id, false));

@@ -15,6 +15,7 @@ pub mod inspect;
 mod links;
 pub mod loader;
 pub mod metrics;
+mod movers;
 pub mod node;
 pub mod operator;
 mod pending;

@@ -194,7 +194,7 @@ impl Node {
         let found = { all }.find(|c| c.info.text_id == text_id && c.info.is_sdk);
         let Some(connection) = found else { return false };
         let to = to.or_else(|| self.serving_members().into_iter().next());
-        let Some(request_id) = self.ask_to_move(connection.id, to, actions) else {
+        let Some(request_id) = self.ask_to_move(connection.id, to, now, actions) else {
             return false;
         };
         let asked = Asked {
@@ -258,7 +258,7 @@ impl Node {
             };
             let turn = shedding.n_asked % shedding.targets.len().max(1);
             let to = shedding.targets.get(turn).cloned();
-            if let Some(request_id) = self.ask_to_move(id, to, actions) {
+            if let Some(request_id) = self.ask_to_move(id, to, now, actions) {
                 let asked = Asked {
                     id,
                     deadline: now.mono + ACK_WAIT,
@@ -271,12 +271,19 @@ impl Node {
         }
     }
 
-    fn ask_to_move(&self, id: ConnectionId, to: Option<SmolStr>, actions: &mut Actions) -> Option<u64> {
+    fn ask_to_move(
+        &self,
+        id: ConnectionId,
+        to: Option<SmolStr>,
+        now: Now,
+        actions: &mut Actions,
+    ) -> Option<u64> {
         let connection = self.connections.get(id)?;
         let request_id = self.pusher.next_request_id();
         if !connection.expect(request_id, Awaited::Reset) {
             return None;
         }
+        connection.ask_to_move(now.mono);
         actions.push(Action::Reset {
             connection: id,
             request_id,

@@ -21,6 +21,7 @@ use crate::error::NodeError;
 use crate::fuzzy::FuzzyWatches;
 use crate::loader::Loader;
 use crate::metrics::Counters;
+use crate::movers::Movers;
 use crate::pending::Pending;
 use crate::push::{Outcome, Pusher};
 use crate::switches::Switches;
@@ -40,6 +41,7 @@ pub struct Node {
     pub(crate) connections: Connections,
     pub(crate) pusher: Pusher,
     pub(crate) loader: Loader,
+    pub(crate) movers: Movers,
     pub(crate) fuzzy: FuzzyWatches,
     pub(crate) switches: Switches,
     next_clean: AtomicU64,
@@ -90,6 +92,7 @@ impl Node {
             connections: Connections::new(&config, now.mono),
             pusher: Pusher::new(&config),
             loader: Loader::default(),
+            movers: Movers::default(),
             fuzzy: FuzzyWatches::default(),
             switches: Switches::new(config.beat_interval),
             pending: Pending::default(),
@@ -134,6 +137,7 @@ impl Node {
         self.switches.renew(&self.registry);
         self.judge_beats(now, &mut effects);
         self.clean(now, &mut effects);
+        self.tick_movers(now, &mut effects);
         self.settle(effects, now, actions);
         for id in self.connections.look_for_idle(&self.pusher, now, actions) {
             Counters::add(&self.counters.connections_idle_closed);
@@ -152,6 +156,7 @@ impl Node {
             self.pending.next_due(),
             self.connections.next_look(),
             self.loader.next_due(),
+            self.movers.next_due(now.mono),
             None,
             None,
         ];
@@ -159,10 +164,10 @@ impl Node {
         if self.check_readable(now).is_ok() {
             if self.has_push() {
                 self.push_due(now, actions);
-                due[3] = self.pusher.next_due();
+                due[4] = self.pusher.next_due();
             }
             self.tick_fuzzy(now, actions);
-            due[4] = self.fuzzy.next_due();
+            due[5] = self.fuzzy.next_due();
         }
         for due in due.into_iter().flatten() {
             next = next.min(due);

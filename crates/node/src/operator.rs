@@ -419,6 +419,11 @@ impl Node {
             self.loader.n_waiting(),
         );
         m.gauge(
+            "rollcall_clients_moving",
+            "Clients that were asked to move and have gone, whose instances are kept until they are registered elsewhere",
+            self.movers.len(),
+        );
+        m.gauge(
             "rollcall_writes_waiting",
             "Writes whose answer waits",
             self.pending.len(),

@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-use rollcall_core::{Millis, Now};
+use rollcall_core::{Instance, Millis, Now, ServiceKey};
 use rollcall_node::{Action, Actions, ConnectionId, ConnectionInfo, Node, NodeConfig, NodeError};
 
 struct Alone {
@@ -202,4 +202,128 @@ fn a_node_alone_has_nowhere_to_even_out_to() {
     assert!(resets(actions).is_empty());
     let loads = alone.node.member_loads();
     assert_eq!((loads.len(), loads[0].sdk_connections), (1, 10));
+}
+
+/// Ports of what is listed, and the number of publishers of all of it.
+fn listed(alone: &Alone, service: &ServiceKey) -> (Vec<u16>, usize) {
+    let answer = alone.node.query(service, clock(alone.now)).unwrap();
+    let ports = answer.view.instances().map(|i| i.port).collect();
+    let n_publishers = alone
+        .node
+        .rows(service)
+        .iter()
+        .map(|row| row.publishers.len())
+        .sum();
+    (ports, n_publishers)
+}
+
+fn publish(alone: &Alone, id: ConnectionId, service: &ServiceKey, ports: &[u16]) {
+    let rows = ports.iter().map(|port| Instance::at("10.1.0.1", *port)).collect();
+    let actions = &mut Actions::default();
+    alone
+        .node
+        .register(id, service, rows, clock(alone.now), actions)
+        .unwrap();
+}
+
+/// KF-061: what a client that moves registered is listed until it is registered anew, and is then the newcomer's.
+#[test]
+fn kf_061_instances_of_a_client_that_moves_stay_until_they_are_registered_anew() {
+    let mut alone = Alone::new();
+    let services = ["s", "t"].map(|name| ServiceKey::new("", "", name));
+    let mover = alone.connect("10.0.0.9", true).unwrap();
+    for service in &services {
+        publish(&alone, mover, service, &[1, 2]);
+    }
+    assert!(
+        alone
+            .node
+            .reset_connection("10.0.0.9-0", None, clock(alone.now), &mut Actions::default())
+    );
+    alone.close(mover);
+    alone.run(3_000);
+    for service in &services {
+        assert_eq!(listed(&alone, service), (vec![1, 2], 2), "on its way");
+    }
+    assert_eq!(
+        alone
+            .node
+            .metrics(clock(alone.now))
+            .get("rollcall_clients_moving"),
+        Some(1)
+    );
+
+    let arrived = alone.connect("10.0.0.9", true).unwrap();
+    publish(&alone, arrived, &services[0], &[1, 2]);
+    publish(&alone, arrived, &services[1], &[1]);
+    alone.run(100);
+    assert_eq!(
+        listed(&alone, &services[0]),
+        (vec![1, 2], 2),
+        "each row has one publisher"
+    );
+    assert_eq!(
+        listed(&alone, &services[1]),
+        (vec![1, 2], 2),
+        "one is not back yet"
+    );
+    publish(&alone, arrived, &services[0], &[2]);
+    assert_eq!(
+        listed(&alone, &services[0]),
+        (vec![2], 1),
+        "what it withdraws is gone at once"
+    );
+    publish(&alone, arrived, &services[1], &[1, 2]);
+    alone.run(100);
+    assert_eq!(
+        alone
+            .node
+            .metrics(clock(alone.now))
+            .get("rollcall_clients_moving"),
+        Some(0)
+    );
+    alone.close(arrived);
+    for service in &services {
+        assert_eq!(listed(&alone, service), (vec![], 0), "it was not asked to move");
+    }
+}
+
+/// KF-061: what is not registered anew goes with the grace, and only clients that were asked have one.
+#[test]
+fn kf_061_a_client_that_was_asked_to_move_and_never_arrives_is_gone_after_the_grace() {
+    let mut alone = Alone::new();
+    let service = ServiceKey::new("", "", "s");
+    let open = |alone: &Alone, port| {
+        let id = alone.connect("10.0.0.9", true).unwrap();
+        publish(alone, id, &service, &[port]);
+        id
+    };
+    let ask = |alone: &Alone, n: usize| {
+        let id = format!("10.0.0.9-{n}");
+        let actions = &mut Actions::default();
+        assert!(alone.node.reset_connection(&id, None, clock(alone.now), actions));
+    };
+    let (asked, stayed, unasked) = (open(&alone, 1), open(&alone, 2), open(&alone, 3));
+    ask(&alone, 0);
+    ask(&alone, 1);
+    alone.close(asked);
+    alone.close(unasked);
+    assert_eq!(listed(&alone, &service).0, [1, 2]);
+    for _ in 0..14 {
+        alone.run(1_000);
+        alone.node.touch(stayed, clock(alone.now)).unwrap();
+    }
+    assert_eq!(listed(&alone, &service).0, [1, 2]);
+    alone.run(1_100);
+    assert_eq!(listed(&alone, &service).0, [2], "its grace is over");
+    for _ in 0..16 {
+        alone.node.touch(stayed, clock(alone.now)).unwrap();
+        alone.run(1_000);
+    }
+    alone.close(stayed);
+    assert_eq!(
+        listed(&alone, &service).0,
+        [] as [u16; 0],
+        "it was asked too long ago"
+    );
 }

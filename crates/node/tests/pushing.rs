@@ -291,6 +291,7 @@ fn kf_056_an_unsubscribe_ends_only_the_subscription_with_its_clusters_text() {
     assert_eq!(clusters, ["c2"]);
 }
 
+/// KF-063: a client whose network is cut without a word is gone everywhere within 45 s.
 #[test]
 fn a_silent_connection_is_asked_twice_and_dropped_within_fifteen_seconds() {
     let mut alone = Alone::new();
@@ -425,4 +426,44 @@ fn a_push_is_timed_from_the_first_change_that_its_subscriber_lacks() {
     assert_eq!(costs.n_acked, 2, "one told of no change, one was refused");
     assert_eq!(costs.max, Some(clock(alone.now).fine.since(changed.unwrap())));
     assert_eq!(metrics.get("rollcall_pushes_empty"), Some(1));
+}
+
+/// KF-044: two texts for the same clusters: a change is pushed for one of those that were sent, the later at least, and
+/// both orders select the same.
+#[test]
+fn kf_044_clusters_in_two_orders_are_pushed_with_a_text_that_was_sent() {
+    let mut alone = Alone::new();
+    let (provider, subscriber) = (alone.connect(), alone.connect());
+    for clusters in ["A,B", "B,A"] {
+        alone.subscribe(subscriber, clusters);
+    }
+    for push in alone.pushes(100) {
+        alone.ack(&push, true);
+    }
+    let mut instance = Instance::at("10.1.0.1", 1);
+    instance.cluster = "A".into();
+    let (now, actions) = (clock(alone.now), &mut Actions::default());
+    alone
+        .node
+        .register(provider, &service(), vec![instance], now, actions)
+        .unwrap();
+    let pushes = alone.pushes(1_000);
+    let texts: Vec<_> = pushes.iter().map(|p| p.clusters.clone().unwrap()).collect();
+    assert!(texts.iter().any(|text| text == "B,A"), "{texts:?}");
+    assert!(
+        texts.iter().all(|text| text == "A,B" || text == "B,A"),
+        "{texts:?}"
+    );
+    for push in &pushes {
+        let selected = |clusters: &str| {
+            let healthy_only = false;
+            let selection = rollcall_core::Selection {
+                clusters,
+                healthy_only,
+            };
+            push.view.select(&selection).instances
+        };
+        assert_eq!(selected("A,B").len(), 1);
+        assert_eq!(selected("A,B"), selected("B,A"));
+    }
 }

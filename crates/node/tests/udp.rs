@@ -297,3 +297,46 @@ fn the_subscribers_of_a_service_are_listed() {
     let listed = alone.node.udp_subscribers(&service("s"));
     assert_eq!(listed, [(target(7), "".into()), (target(8), "c1".into())]);
 }
+
+/// KF-060: of fifty subscribers nobody hears and one that answers, the one has every change within two seconds, while
+/// what is held and sent for the others stays bounded.
+#[test]
+fn kf_060_subscribers_that_cannot_be_reached_cost_the_others_nothing() {
+    const UNREACHABLE: u16 = 50;
+    let mut alone = Alone::new();
+    let polls = |alone: &Alone| {
+        for port in 1..=UNREACHABLE {
+            alone.poll(port, "s", "");
+        }
+        alone.poll(99, "s", "");
+    };
+    let mut n_lost = 0;
+    for change in 1..=120u16 {
+        if change % 10 == 1 {
+            polls(&alone);
+        }
+        alone.publish(&[change]);
+        let mut reached = None;
+        for (at, push) in alone.run(1_000) {
+            if push.target.port != 99 {
+                n_lost += 1;
+                continue;
+            }
+            alone.ack(&push);
+            if ports(&push) == [change] {
+                reached = Some(at);
+            }
+        }
+        assert!(reached.is_some(), "change {change} has not come within a second");
+        assert!(
+            alone.metric("rollcall_udp_subscriptions") <= u64::from(UNREACHABLE) + 1,
+            "no more than there are"
+        );
+        assert!(alone.metric("rollcall_pushes_waiting") <= 1, "one service is due");
+    }
+    // One for each change and one repetition of what nothing newer has replaced.
+    assert!(
+        n_lost <= 2 * u64::from(UNREACHABLE) * 120,
+        "{n_lost} were sent in vain"
+    );
+}

@@ -18,6 +18,8 @@ pub mod net;
 pub mod peer;
 pub mod service_info;
 pub mod shutdown;
+#[cfg(test)]
+mod spec_tests;
 pub mod store;
 pub mod transport;
 pub mod udp;

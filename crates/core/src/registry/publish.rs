@@ -131,6 +131,39 @@ impl Registry {
         true
     }
 
+    /// Withdraws what a connection of this member publishes and somebody else has published since. True when nothing
+    /// is left.
+    pub fn yield_to_newer(
+        &self,
+        client: ClientId,
+        now: Now,
+        journal: &dyn Journal,
+        changes: &mut Changes,
+    ) -> bool {
+        let Some(mut published) = self.clients.open(client) else {
+            return true;
+        };
+        let publisher = Publisher::Connection(client);
+        for (service, rows) in published.all() {
+            let left = self.edit_existing(&service, now.mono, changes, |edit| {
+                let stays = |hash: &u64| {
+                    let is_newer = edit.rows.find(*hash).is_some_and(|row| {
+                        let own = row.publication(publisher);
+                        let others = row.publications.iter().filter(|p| !p.is_orphan);
+                        own.is_some_and(|own| { others }.any(|p| p.stamp > own.stamp))
+                    });
+                    if is_newer {
+                        self.withdraw_own(edit, client, *hash, journal);
+                    }
+                    !is_newer
+                };
+                rows.iter().copied().filter(stays).collect::<RowHashes>()
+            });
+            published.set_rows(&service, left.unwrap_or_default());
+        }
+        published.is_empty()
+    }
+
     /// What a connection publishes: services with their numbers of rows, sorted.
     pub fn published(&self, client: ClientId) -> Vec<(ServiceKey, usize)> {
         match self.clients.get(client) {

@@ -145,7 +145,7 @@ impl World {
         };
         // Clocks differ by up to half a minute: nothing may depend on that.
         for n in 0..plan.n_nodes {
-            world.slots[n].wall_offset = world.rng.i64(-30_000..30_000);
+            world.slots[n].wall_offset = world.rng.i64(-45_000..45_000);
             let at = world.rng.u64(0..500);
             world.at(at, Event::Restart(n));
         }

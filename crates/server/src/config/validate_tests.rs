@@ -82,6 +82,7 @@ fn members_without_a_port_have_the_main_port_and_ipv6_is_bracketed() {
     }
 }
 
+/// KF-073: ports that collide are named at the start.
 #[test]
 fn ports_that_collide_name_both_members() {
     let text = error(&[("members", "127.0.0.1:8848,127.0.0.1:8849,127.0.0.1:8850")]);

@@ -49,7 +49,7 @@ pub struct Double(pub f64);
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Bool(pub bool);
 
-/// Text pairs; a pair whose value is `null` is dropped, `null` itself stands for none.
+/// Text pairs; a pair whose value is `null` is dropped with what its key had before, `null` itself stands for none.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
 pub struct Pairs(pub Vec<(SmolStr, SmolStr)>);
 
@@ -255,8 +255,9 @@ impl<'de> Deserialize<'de> for Pairs {
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Pairs, A::Error> {
                 let mut pairs = Vec::new();
                 while let Some(Key(key)) = map.next_key()? {
-                    if let Text(Some(value)) = map.next_value()? {
-                        pairs.push((SmolStr::new(key), SmolStr::new(value)));
+                    match map.next_value()? {
+                        Text(Some(value)) => pairs.push((SmolStr::new(key), SmolStr::new(value))),
+                        Text(None) => pairs.retain(|(former, _)| former.as_str() != key),
                     }
                 }
                 Ok(Pairs(pairs))

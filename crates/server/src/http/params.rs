@@ -11,6 +11,7 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use rollcall_core::Metadata;
 use rollcall_core::model::service_key::{DEFAULT_GROUP, DEFAULT_NAMESPACE};
+use serde::de::IgnoredAny;
 use smol_str::SmolStr;
 
 use crate::error::HttpFailure;
@@ -272,6 +273,10 @@ pub fn parse_metadata(text: &str) -> Result<Metadata, HttpFailure> {
     if let Ok(Some(pairs)) = serde_json::from_str::<Option<Pairs>>(text) {
         return Ok(pairs.into_metadata());
     }
+    // JSON of another shape is no list of pairs either, even where it holds a `=`.
+    if text.starts_with(['{', '[']) && serde_json::from_str::<IgnoredAny>(text).is_ok() {
+        return Err(HttpFailure::no_metadata(text));
+    }
     let mut pairs = Vec::new();
     for pair in text.trim_end_matches(',').split(',') {
         match pair.split_once('=') {
@@ -461,11 +466,21 @@ mod tests {
             })
         };
         assert_eq!(pairs(r#"{"a":"1","b":2,"c":null}"#).as_deref(), Some("a:1 b:2"));
+        assert_eq!(pairs(r#"{"a":"1","b":"2","a":null}"#).as_deref(), Some("b:2"));
         assert_eq!(pairs("v=1,zone=a").as_deref(), Some("v:1 zone:a"));
         assert_eq!(pairs("a=1,").as_deref(), Some("a:1"));
         assert_eq!(pairs("a= 1, b=2").as_deref(), Some("a: 1  b:2"));
         assert_eq!(pairs("{}").as_deref(), Some(""));
-        for bad in ["abc", "a=b=c", "a=", r#"{"a":{"b":1}}"#, "[1]", r#"{"a":"#] {
+        for bad in [
+            "abc",
+            "a=b=c",
+            "a=",
+            r#"{"a":{"b":1}}"#,
+            r#"{"a":{"b":"="}}"#,
+            r#"["a=b"]"#,
+            "[1]",
+            r#"{"a":"#,
+        ] {
             assert_eq!(
                 parse_metadata(bad).err().map(|f| f.text),
                 Some(format!("metadata format incorrect:{bad}"))
