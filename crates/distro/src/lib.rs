@@ -13,11 +13,13 @@ mod graces;
 pub mod inbound;
 pub mod log;
 pub mod members;
+mod membership;
 pub mod message;
 pub mod outbound;
 
 pub use effect::{Effect, Effects, Report};
 pub use engine::{DistroConfig, DistroCounters, Engine, LinkId};
 pub use faults::{Fault, Faults};
-pub use members::{Death, Member, MemberState, OwnershipView, ProbeResult};
+pub use members::{Death, MAX_MEMBERS, Member, MemberState, OwnershipView, ProbeResult};
+pub use membership::LacksSelf;
 pub use outbound::LinkError;

@@ -71,6 +71,9 @@ pub enum NodeError {
     /// This node is about to end.
     #[error("server is DOWN now, please try again later!")]
     Leaving,
+    /// No other member lists this node: it serves reads only.
+    #[error("server is ISOLATION now, no other member lists it, please try another one!")]
+    Unlisted,
     /// A bounded queue is full.
     #[error("the node has more to do than it can hold: {0}")]
     OverLimit(&'static str),
@@ -104,6 +107,7 @@ impl NodeError {
             self,
             NodeError::NotReady
                 | NodeError::Leaving
+                | NodeError::Unlisted
                 | NodeError::OverLimit(_)
                 | NodeError::Outdated { .. }
                 | NodeError::UnknownConnection

@@ -54,12 +54,13 @@ pub struct PublisherStatus {
 }
 
 impl Node {
-    /// All members, sorted by address.
+    /// The members of the list, sorted by address.
     pub fn members(&self, now: Now) -> Vec<MemberStatus> {
         let mut members: Vec<_> = self
             .engine
             .members()
             .iter()
+            .filter(|m| m.is_listed)
             .map(|m| MemberStatus {
                 address: m.address.clone(),
                 state: m.state(),
@@ -81,10 +82,12 @@ impl Node {
         members
     }
 
-    /// The state of this node; `DOWN` while it leaves.
+    /// The state of this node; `DOWN` while it leaves, `ISOLATION` while it is unlisted.
     pub fn state(&self) -> MemberState {
         if self.is_leaving() {
             MemberState::Down
+        } else if self.is_unlisted() {
+            MemberState::Isolated
         } else if self.is_ready() {
             MemberState::Up
         } else {
