@@ -130,7 +130,9 @@ pub(crate) type Peers = BTreeMap<MemberId, Arc<Peer>>;
 pub struct Engine {
     pub(crate) config: DistroConfig,
     pub(crate) me: MemberId,
-    pub(crate) boot: u64,
+    /// Tells this process, and this stay in the list, from others of this member.
+    boot: AtomicU64,
+    n_told: AtomicU64,
     pub(crate) registry: Arc<Registry>,
     pub(crate) log: Log,
     /// The members of the table, replaced together with it.
@@ -193,7 +195,8 @@ impl Engine {
         };
         Engine {
             me,
-            boot,
+            boot: AtomicU64::new(boot),
+            n_told: AtomicU64::new(0),
             log: Log::new(me, if peers.is_empty() { 0 } else { config.log_capacity }),
             peers: RwLock::new(Arc::new(peers)),
             former: Mutex::default(),
@@ -231,6 +234,33 @@ impl Engine {
     /// This member's epoch.
     pub fn epoch(&self) -> u64 {
         self.epoch.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn boot(&self) -> u64 {
+        self.boot.load(Ordering::Relaxed)
+    }
+
+    /// From now on this member is another process to the others: what they hold of it are orphans, and stay as such
+    /// until their publishers show up anywhere.
+    pub(crate) fn change_identity(&self, effects: &mut Effects) {
+        self.boot.fetch_add(1, Ordering::Relaxed);
+        self.raise_epoch(self.epoch() + 1, effects);
+    }
+
+    /// Forgets that it was ever ready, and what it has loaded.
+    pub(crate) fn forget_start(&self) {
+        self.first_ready.store(0, Ordering::Relaxed);
+        self.load_all_again();
+    }
+
+    /// The load of all members' rows begins again with whatever member is ready.
+    pub(crate) fn load_all_again(&self) {
+        self.with_start(|start| {
+            start.all_from = None;
+            start.all_bucket = 0;
+            start.all_loaded = false;
+            start.must_follow.clear();
+        });
     }
 
     /// The log of this member's writes; the journal to hand to the registry.
@@ -316,7 +346,7 @@ impl Engine {
             formats: (crate::codec::OLDEST_FORMAT, crate::codec::FORMAT),
             member: self.config.address.to_string(),
             epoch: self.epoch(),
-            boot: self.boot,
+            boot: self.boot(),
         }
     }
 
@@ -334,12 +364,13 @@ impl Engine {
             mapper: self.config.mapper.name().to_owned(),
             member: self.config.address.to_string(),
             epoch: self.epoch(),
-            boot: self.boot,
+            boot: self.boot(),
             ready: self.is_ready(),
             leaving: self.is_leaving(),
             rows: self.registry.n_rows() as u64,
             connections: self.n_connections.load(Ordering::Relaxed),
             sdk_connections: self.n_sdk_connections.load(Ordering::Relaxed),
+            count: self.n_told.fetch_add(1, Ordering::Relaxed),
             members: self.list().iter().map(ToString::to_string).collect(),
         }
     }

@@ -156,7 +156,7 @@ impl Engine {
             Welcome {
                 resume,
                 epoch: self.epoch(),
-                boot: self.boot,
+                boot: self.boot(),
             },
         ))
     }
@@ -318,10 +318,7 @@ impl Engine {
                 inbound.is_loaded = true;
                 inbound.is_ack_due = true;
             }
-            Frame::AllEnd { followed } => self.with_start(|start| {
-                start.all_loaded = true;
-                start.must_follow = followed;
-            }),
+            Frame::AllEnd { followed } => self.end_all_load(followed),
             Frame::Jump { seq } => {
                 self.follow(peer, inbound, seq);
                 inbound.is_ack_due = true;
@@ -349,6 +346,21 @@ impl Engine {
             }
         }
         Ok(())
+    }
+
+    fn end_all_load(&self, followed: Vec<Followed>) {
+        let is_unknown = |f: &Followed| {
+            let id = MemberId(f.member);
+            f.boot != 0 && id != self.me && self.peer(id).is_none()
+        };
+        if followed.iter().any(is_unknown) {
+            // A member has just left the list, and the source did not know yet: its rows were no orphans there.
+            return self.load_all_again();
+        }
+        self.with_start(|start| {
+            start.all_loaded = true;
+            start.must_follow = followed;
+        });
     }
 
     fn apply(&self, origin: MemberId, op: Op, now: Now, effects: &mut Effects) {

@@ -288,7 +288,7 @@ impl MemberTable {
         if let Some(member) = self.peers.iter_mut().find(|m| m.id == id)
             && member.said.is_some()
         {
-            member.said = Some(said.clone());
+            member.note_said(said);
         }
     }
 
@@ -301,8 +301,15 @@ impl MemberTable {
 }
 
 impl Member {
+    fn note_said(&mut self, said: &Probe) {
+        let is_later = |former: &Probe| former.boot == said.boot && former.count > said.count;
+        if !self.said.as_ref().is_some_and(is_later) {
+            self.said = Some(said.clone());
+        }
+    }
+
     fn hear(&mut self, said: Probe, now: Millis) {
-        self.said = Some(said);
+        self.note_said(&said);
         self.disowns = false;
         self.misses = 0;
         self.last_seen = Some(now);
@@ -463,6 +470,7 @@ mod tests {
             rows: 0,
             connections: 0,
             sdk_connections: 0,
+            count: 0,
             members: ["a:1", "b:1", "c:1"].map(String::from).to_vec(),
         }
     }
@@ -560,6 +568,26 @@ mod tests {
                 "nothing that was heard by another list counts: {judge:?}"
             );
         }
+    }
+
+    #[test]
+    fn what_was_said_earlier_and_comes_later_changes_nothing() {
+        let a = MemberId::of("a:1");
+        let mut table = table(&["a:1", "b:1"]);
+        let told = |count, ready| Probe {
+            count,
+            ..said("a:1", ready)
+        };
+        table.note(a, ProbeResult::Answer(told(2, true)), Millis(0));
+        table.note_said(&told(1, false));
+        table.note(a, ProbeResult::Answer(told(1, false)), Millis(1));
+        assert_eq!(table.peer(a).map(Member::is_serving), Some(true));
+        let restarted = Probe {
+            boot: 2,
+            ..told(1, false)
+        };
+        table.note_said(&restarted);
+        assert_eq!(table.peer(a).map(Member::is_serving), Some(false));
     }
 
     #[test]

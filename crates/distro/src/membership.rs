@@ -3,7 +3,8 @@
 //! A member leaves when nobody that this member listens to lists it any more. Its links end and its rows are treated as
 //! those of a dead member. It finds out by itself: the others do not take its links any more. When all that answer say
 //! so, it is *unlisted*: it serves the lists it has, takes no writes, and judges and drops nothing until it is listed
-//! again.
+//! again. To the others it is another process then, so that what they hold of it stays as orphans until the clients,
+//! which it has sent away, show up.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -81,7 +82,10 @@ impl Engine {
             self.retire(member, &peer, now, effects);
         }
         match (was_unlisted, is_unlisted) {
-            (false, true) => effects.push(Effect::Report(Report::Unlisted)),
+            (false, true) => {
+                self.change_identity(effects);
+                effects.push(Effect::Report(Report::Unlisted));
+            }
             (true, false) => {
                 effects.push(Effect::Report(Report::Listed));
                 if self.is_past_gate() {
@@ -123,12 +127,7 @@ impl Engine {
     /// Rows of members that are out of reach are theirs to tell, too.
     fn begin_anew(&self, now: Now, effects: &mut Effects) {
         self.close_gate(now.mono);
-        self.with_start(|start| {
-            start.all_from = None;
-            start.all_bucket = 0;
-            start.all_loaded = false;
-            start.must_follow.clear();
-        });
+        self.forget_start();
         for origin in self.registry.digests().origins() {
             if self.has_alive(origin) {
                 continue;
@@ -148,7 +147,10 @@ impl Engine {
     fn retire(&self, member: &Member, peer: &Peer, now: Now, effects: &mut Effects) {
         let known = peer.inbound.lock().retire();
         peer.outbound.lock().retire();
-        self.forget_all_load(member.id);
+        if !self.is_past_gate() {
+            // Its rows are orphans now, and may not all have come.
+            self.load_all_again();
+        }
         self.remember(member.id, known);
         self.begin_grace(member.id, Death::Unreachable, now, effects);
         if self.config.faults.has(Fault::NoLeaveGrace) {

@@ -329,7 +329,7 @@ impl Engine {
     fn followed(&self) -> Vec<Followed> {
         let own = Followed {
             member: self.me.0,
-            boot: self.boot,
+            boot: self.boot(),
             seq: self.log.head(),
         };
         let peers = self.peers();

@@ -85,6 +85,10 @@ impl Node {
 
     /// An outbound link is set up.
     pub fn link_up(&self, to: MemberId, welcome: Welcome, now: Now, actions: &mut Actions) -> LinkId {
+        if self.is_unlisted() {
+            // It is the first that takes this node again, and shall not be told what has ended meanwhile.
+            self.close_left_behind(now, actions);
+        }
         let mut effects = Effects::default();
         let link = self.engine.link_up(to, &welcome, now, &mut effects);
         self.settle(effects, now, actions);

@@ -44,6 +44,7 @@ fn answer_probe(node: &Node, address: &str, now: Now) {
         rows: 0,
         connections: 0,
         sdk_connections: 0,
+        count: 0,
         members: node.member_list().iter().map(ToString::to_string).collect(),
     };
     node.probe_done(

@@ -332,6 +332,8 @@ impl World {
                     .iter()
                     .find(|(_, s)| s.from == n && s.to == to)
                     .map(|(id, _)| *id);
+                // An attempt whose hello is out already is given up.
+                self.dialing.remove(&(n, to));
                 if let Some(stream) = stream {
                     self.after(0, Event::StreamBroken(stream));
                 }
@@ -604,7 +606,7 @@ impl World {
         answer: Result<(LinkId, Welcome), LinkRefusal>,
         until: u64,
     ) {
-        if self.now > until {
+        if self.now > until || self.dialing.get(&(from, to)) != Some(&until) {
             return;
         }
         self.dialing.remove(&(from, to));
