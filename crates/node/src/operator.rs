@@ -308,6 +308,17 @@ impl Node {
             "1 when this node became ready without all members' data",
             d.gate_limit_reached.load(Ordering::Relaxed) as usize,
         );
+        m.gauge("rollcall_members", "Members in the list, this one included", self.member_list().len());
+        m.gauge(
+            "rollcall_member_lists_differ",
+            "1 while some member that is reached has another list",
+            usize::from(!self.engine.view().lists_agree()),
+        );
+        m.gauge(
+            "rollcall_unlisted",
+            "1 while no member that answers lists this one",
+            usize::from(self.is_unlisted()),
+        );
         m.gauge(
             "rollcall_ready",
             "1 when this node serves",

@@ -42,6 +42,11 @@ impl Node {
         }
     }
 
+    /// True when reads are answered: also while this node leaves, or is unlisted.
+    pub fn serves_reads(&self, now: Now) -> bool {
+        self.check_readable(now).is_ok()
+    }
+
     /// A page of the service names of a group, sorted.
     ///
     /// # Errors

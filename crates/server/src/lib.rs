@@ -11,6 +11,7 @@ pub mod grpc;
 pub mod http;
 pub mod json;
 pub mod machine;
+pub mod member_list;
 pub mod metrics;
 pub mod net;
 pub mod peer;

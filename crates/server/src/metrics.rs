@@ -1,6 +1,6 @@
 //! What is counted, and how it is shown. The node and the peer side keep their own numbers; they are read when asked.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use http::StatusCode;
 use prometheus_client::collector::Collector;
@@ -46,6 +46,12 @@ pub struct ShellMetrics {
     pub udp_bad_acks: Counter,
     /// Polls whose host name was not looked up because too many were.
     pub udp_lookups_refused: Counter,
+    /// Member lists taken while the process runs.
+    pub member_list_changes: Counter,
+    /// Looks at the member list that found none that will do.
+    pub member_list_failures: Counter,
+    /// The last look at the member list found none that will do.
+    pub member_list_is_stale: AtomicBool,
     /// HTTP answers by class of status, from 1xx to 5xx.
     http_responses: [Counter; 5],
 }
@@ -88,6 +94,16 @@ impl ShellMetrics {
                 "rollcall_udp_too_large",
                 "Pushes over UDP not sent because no datagram holds the list",
                 self.udp_too_large.value(),
+            ),
+            (
+                "rollcall_member_list_changes",
+                "Member lists taken while the process runs",
+                self.member_list_changes.value(),
+            ),
+            (
+                "rollcall_member_list_failures",
+                "Looks at the member list that found none that will do",
+                self.member_list_failures.value(),
             ),
             (
                 "rollcall_udp_bad_acks",
@@ -194,6 +210,12 @@ impl Snapshot {
                 store.n_failures(),
             );
         }
+        add(
+            "rollcall_member_list_stale",
+            "1 while the member list cannot be used as its file or address server has it",
+            false,
+            u64::from(exec.metrics().member_list_is_stale.load(Ordering::Relaxed)),
+        );
         add(
             "rollcall_streams",
             "Connections known to the shell",
