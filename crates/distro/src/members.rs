@@ -516,7 +516,10 @@ mod tests {
         table.set_list(&["a:1".into()]);
         table.note(a, lists("a:1", &["a:1", "b:1"]), Millis(1));
         let left = table.turn_over().left;
-        assert_eq!(left.iter().map(|m| m.address.as_str()).collect::<Vec<_>>(), ["d:1", "e:1"]);
+        assert_eq!(
+            left.iter().map(|m| m.address.as_str()).collect::<Vec<_>>(),
+            ["d:1", "e:1"]
+        );
     }
 
     #[test]
@@ -543,16 +546,16 @@ mod tests {
         table.note(a, lists("a:1", &["a:1", "b:1", "c:1", "d:1"]), Millis(1));
         table.turn_over();
         let d = MemberId::of("d:1");
-        table.note(
-            d,
-            lists("d:1", &["a:1", "b:1", "c:1", "d:1"]),
-            Millis(1),
-        );
+        table.note(d, lists("d:1", &["a:1", "b:1", "c:1", "d:1"]), Millis(1));
         let differing = view(&table, Some(&before), 20);
         assert!(!differing.lists_agree());
         for service in &services {
             assert!(matches!(differing.judge(service), Judge::Since(_)));
-            assert_eq!(differing.hearers(service).count(), 4, "three listed and the guest");
+            assert_eq!(
+                differing.hearers(service).count(),
+                4,
+                "three listed and the guest"
+            );
             assert_ne!(differing.owner(service), Some(d), "a guest owns nothing");
         }
         table.set_list(&["a:1".into(), "b:1".into(), "c:1".into(), "d:1".into()]);

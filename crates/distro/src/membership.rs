@@ -154,7 +154,8 @@ impl Engine {
         self.remember(member.id, known);
         self.begin_grace(member.id, Death::Unreachable, now, effects);
         if self.config.faults.has(Fault::NoLeaveGrace) {
-            self.registry.drop_orphans(member.id, true, now, &mut effects.changes);
+            self.registry
+                .drop_orphans(member.id, true, now, &mut effects.changes);
         }
         effects.push(Effect::Left(member.id));
     }

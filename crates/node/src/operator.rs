@@ -308,7 +308,11 @@ impl Node {
             "1 when this node became ready without all members' data",
             d.gate_limit_reached.load(Ordering::Relaxed) as usize,
         );
-        m.gauge("rollcall_members", "Members in the list, this one included", self.member_list().len());
+        m.gauge(
+            "rollcall_members",
+            "Members in the list, this one included",
+            self.member_list().len(),
+        );
         m.gauge(
             "rollcall_member_lists_differ",
             "1 while some member that is reached has another list",

@@ -101,7 +101,9 @@ impl Pending {
     /// The forwards that a member has not answered.
     pub(crate) fn take_forwards_to(&self, member: MemberId) -> Vec<Forwarded> {
         let mut waits = self.0.lock();
-        let to_member = waits.forwards.extract_if(.., |_, forwarded| forwarded.to == member);
+        let to_member = waits
+            .forwards
+            .extract_if(.., |_, forwarded| forwarded.to == member);
         to_member.map(|(_, forwarded)| forwarded).collect()
     }
 

@@ -100,7 +100,10 @@ fn invariants_hold_while_the_member_list_changes() {
     let (n_seeds, total) = run_seeds(Plan::changing, CHANGING_FAILED_ONCE, DEFAULT_CHANGING);
     if n_seeds > 20 {
         let changes = [total.joined, total.left, total.unlisted];
-        assert!(changes.iter().all(|n| *n > 0), "a kind of change never happened: {total:?}");
+        assert!(
+            changes.iter().all(|n| *n > 0),
+            "a kind of change never happened: {total:?}"
+        );
     }
 }
 

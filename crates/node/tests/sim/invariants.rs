@@ -126,12 +126,20 @@ impl World {
         let numbers: Vec<usize> = ready.iter().map(|(n, _)| *n).collect();
         if numbers != self.wanted {
             let what = format!("{numbers:?} of {:?}", self.wanted);
-            return broken("every node of the list becomes ready, and no other stays so", what);
+            return broken(
+                "every node of the list becomes ready, and no other stays so",
+                what,
+            );
         }
         for (n, node) in &ready {
             let list = node.member_list();
-            if self.wanted.iter().map(|m| &self.addresses[*m]).ne(list.iter()) || node.peers().len() + 1 != list.len() {
-                return broken("at rest all nodes have the same members", format!("node {n}: {list:?}"));
+            if self.wanted.iter().map(|m| &self.addresses[*m]).ne(list.iter())
+                || node.peers().len() + 1 != list.len()
+            {
+                return broken(
+                    "at rest all nodes have the same members",
+                    format!("node {n}: {list:?}"),
+                );
             }
         }
         let Some((_, first)) = ready.first() else {

@@ -58,7 +58,8 @@ impl MemberRules {
                     let rule = format!("{member} and {other} have the same identity, change one name");
                     return Err(at(entry, rule));
                 }
-                self.ports_differ(other, &member).map_err(|rule| at(entry, rule))?;
+                self.ports_differ(other, &member)
+                    .map_err(|rule| at(entry, rule))?;
             }
             members.push(member);
         }

@@ -8,9 +8,9 @@ use rollcall_node::config::NodeConfig;
 use smol_str::{SmolStr, format_smolstr};
 
 use super::keys::Draft;
-use super::values::duration;
 use super::member_file::{self, Entry};
 use super::member_rules::MemberRules;
+use super::values::duration;
 use super::{Config, ConfigError, LogFormat, MemberSource};
 
 /// Distance of the gRPC port from the main port, where SDKs look for it.
@@ -49,7 +49,9 @@ pub fn config(draft: Draft) -> Result<Config, ConfigError> {
     let is_cluster = members.len() > 1 || source != MemberSource::Fixed;
     let cluster_secret = draft.cluster_secret.clone().unwrap_or_default();
     if is_cluster && !bind.is_loopback() && cluster_secret.is_empty() {
-        let rule = format!("is required, since the peer port is bound to {bind} and there are, or may be, other members");
+        let rule = format!(
+            "is required, since the peer port is bound to {bind} and there are, or may be, other members"
+        );
         return Err(ConfigError::new(
             "cluster_secret",
             draft.source("cluster_secret"),
@@ -214,10 +216,16 @@ fn first_members(
             let rule = "lists no member; leave the key out for a single node";
             return Err(ConfigError::new("members", draft.source("members"), rule));
         }
-        (MemberSource::Fixed, Some(members)) => ("members", members.iter().map(|text| Entry {
-            line: 1,
-            text: text.clone(),
-        }).collect()),
+        (MemberSource::Fixed, Some(members)) => (
+            "members",
+            members
+                .iter()
+                .map(|text| Entry {
+                    line: 1,
+                    text: text.clone(),
+                })
+                .collect(),
+        ),
         (MemberSource::AddressServer { .. }, _) | (MemberSource::Fixed, None) => {
             return Ok(vec![rules.advertise.clone()]);
         }
@@ -246,7 +254,10 @@ fn advertised(draft: &Draft, bind: IpAddr, port: u16, is_alone: bool) -> Result<
 }
 
 /// `members`: the list, if it cannot change.
-fn peer_addresses(draft: &Draft, members: Option<&[SmolStr]>) -> Result<HashMap<SmolStr, SmolStr>, ConfigError> {
+fn peer_addresses(
+    draft: &Draft,
+    members: Option<&[SmolStr]>,
+) -> Result<HashMap<SmolStr, SmolStr>, ConfigError> {
     let error = |rule: String| ConfigError::new("peer_addresses", draft.source("peer_addresses"), rule);
     let mut addresses = HashMap::new();
     for entry in draft.peer_addresses.iter().flatten() {

@@ -150,11 +150,23 @@ fn every_form_of_a_member_file_is_read() {
     };
     let text = "#it is all comment\n127.0.0.1:8848?raft_port=8807\n127.0.0.2 # its name\n\n\tn3:8858 , n4\n\
                 [::1]:8848\n127.0.0.1\nn4:8848";
-    let members = ["127.0.0.1:8848", "127.0.0.2:8848", "n3:8858", "n4:8848", "[::1]:8848"];
+    let members = [
+        "127.0.0.1:8848",
+        "127.0.0.2:8848",
+        "n3:8858",
+        "n4:8848",
+        "[::1]:8848",
+    ];
     assert_eq!(read(text).unwrap(), members);
     for (text, rule) in [
-        ("127.0.0.1:8848\nhttp://n2:8848\n", "line 2: \"http://n2:8848\" is no address, want host:port"),
-        ("127.0.0.1\n\nn2:0", "line 3: \"n2:0\" is no address, want host:port"),
+        (
+            "127.0.0.1:8848\nhttp://n2:8848\n",
+            "line 2: \"http://n2:8848\" is no address, want host:port",
+        ),
+        (
+            "127.0.0.1\n\nn2:0",
+            "line 3: \"n2:0\" is no address, want host:port",
+        ),
     ] {
         let error = read(text).unwrap_err().to_string();
         assert_eq!(error, format!("member_file (test): the file {path}: {rule}"));
@@ -170,14 +182,20 @@ fn every_form_of_a_member_file_is_read() {
 #[test]
 fn an_address_server_is_an_address_and_needs_a_secret_like_a_list() {
     for bad in ["n1:8080", "https://n1/x", "http://", "http:///x", "http://a b"] {
-        assert!(error(&[("address_server", bad)]).contains("want http://host:port/path"), "{bad}");
+        assert!(
+            error(&[("address_server", bad)]).contains("want http://host:port/path"),
+            "{bad}"
+        );
     }
     let server = ("address_server", "http://127.0.0.1:8080/list");
     let config = load(&[server]).unwrap();
     assert!(config.is_cluster());
     assert_eq!(config.node.members, ["127.0.0.1:8848"]);
     let text = error(&[server, ("bind", "0.0.0.0"), ("advertise", "n1")]);
-    assert!(text.starts_with("cluster_secret (default): is required"), "{text}");
+    assert!(
+        text.starts_with("cluster_secret (default): is required"),
+        "{text}"
+    );
 }
 
 #[test]

@@ -163,7 +163,9 @@ impl Routes {
     fn target(&self, address: &SmolStr) -> Result<SmolStr, PeerError> {
         match self.addresses.get(address) {
             Some(target) => Ok(target.clone()),
-            None => peer_address(address, self.port_offset).ok_or_else(|| PeerError::Address(address.clone())),
+            None => {
+                peer_address(address, self.port_offset).ok_or_else(|| PeerError::Address(address.clone()))
+            }
         }
     }
 }
