@@ -124,16 +124,15 @@ impl Engine {
     }
 
     /// The others have gone on without this member: it serves nothing until it holds what they hold, as after a start.
-    /// Rows of members that are out of reach are theirs to tell, too.
+    /// Orphans, too, are theirs to tell: a client may have gone meanwhile.
     fn begin_anew(&self, now: Now, effects: &mut Effects) {
         self.close_gate(now.mono);
         self.forget_start();
         for origin in self.registry.digests().origins() {
-            if self.has_alive(origin) {
-                continue;
-            }
             let changes = &mut effects.changes;
-            self.registry.mark_orphans(origin, now, changes);
+            if !self.has_alive(origin) {
+                self.registry.mark_orphans(origin, now, changes);
+            }
             let n_dropped = self.registry.drop_orphans(origin, true, now, changes);
             if n_dropped > 0
                 && let Some(peer) = self.peer(origin)
