@@ -47,7 +47,7 @@ pub enum StartError {
     #[error("cannot listen for signals: {0}")]
     Signals(io::Error),
     /// The address server has no member list that will do.
-    #[error("{0}")]
+    #[error(transparent)]
     Members(#[from] ConfigError),
     /// The store.
     #[error("{0}")]
