@@ -2,11 +2,13 @@
 
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use futures_util::future::try_join_all;
 
+use crate::address_server::AddressServer;
 use crate::client::Client;
 use crate::fault::Links;
 use crate::model::{List, Service, unique};
@@ -31,6 +33,7 @@ pub struct ClusterBuilder {
     held_back: Vec<usize>,
     has_proxies: bool,
     has_member_file: bool,
+    address_server: Option<Arc<AddressServer>>,
 }
 
 impl ClusterBuilder {
@@ -71,6 +74,12 @@ impl ClusterBuilder {
         self
     }
 
+    /// Lets the nodes ask a server for the members; it tells them those that are not held back.
+    pub fn address_server(mut self, server: &Arc<AddressServer>) -> Self {
+        self.address_server = Some(Arc::clone(server));
+        self
+    }
+
     /// Starts the nodes without waiting for them.
     ///
     /// # Panics
@@ -82,6 +91,11 @@ impl ClusterBuilder {
         reaper::watch_dir(&dir);
         let links = self.has_proxies.then(|| Links::between(&block, self.n_nodes));
         let ips: Vec<Ipv4Addr> = (0..self.n_nodes).map(|i| block.ip(i)).collect();
+        if let Some(server) = &self.address_server {
+            let listed = (0..self.n_nodes).filter(|i| !self.held_back.contains(i));
+            let listed = listed.map(|i| format!("{}:{}\n", ips[i], ports::HTTP));
+            server.tell(&listed.collect::<String>());
+        }
         let nodes = (0..self.n_nodes)
             .map(|i| {
                 let node_dir = dir.join(format!("node-{i}"));
@@ -134,7 +148,9 @@ impl ClusterBuilder {
             "--advertise".to_owned(),
             address(i),
         ]);
-        if self.has_member_file {
+        if let Some(server) = &self.address_server {
+            args.extend(["--address-server".to_owned(), server.url()]);
+        } else if self.has_member_file {
             std::fs::create_dir_all(dir)?;
             let path = dir.join("cluster.conf");
             std::fs::write(&path, format!("# members\n\n{}\n", members.join("\n")))?;
@@ -191,6 +207,7 @@ impl Cluster {
             held_back: Vec::new(),
             has_proxies: false,
             has_member_file: false,
+            address_server: None,
         }
     }
 
@@ -228,7 +245,38 @@ impl Cluster {
         try_join_all(self.running().map(Node::client)).await
     }
 
+    /// The member file of a node, in a cluster that was started with [`ClusterBuilder::member_file`].
+    pub fn member_file(&self, i: usize) -> PathBuf {
+        self.dir.join(format!("node-{i}")).join("cluster.conf")
+    }
+
+    /// A member file with these nodes, as an operator may write it.
+    pub fn member_text(&self, members: &[usize]) -> String {
+        let addresses = members.iter().map(|i| self.nodes[*i].address() + "\n");
+        addresses.collect()
+    }
+
     // === Waiting ===
+
+    /// Waits until these nodes serve and each lists exactly them, all up and ready.
+    ///
+    /// # Panics
+    /// They do not within the time.
+    pub async fn agree_on(&self, members: &[usize], within: Duration) {
+        let wanted: Vec<String> = members.iter().map(|i| self.nodes[*i].address()).collect();
+        for i in members {
+            let http = self.nodes[*i].http();
+            let what = format!("{} lists {wanted:?}, all up", self.nodes[*i].address());
+            eventually(&what, within, || async {
+                let members = http.state().await?.members;
+                let listed: Vec<&String> = members.iter().map(|m| &m.address).collect();
+                ensure!(listed.iter().copied().eq(&wanted), "it lists {listed:?}");
+                ensure!(members.iter().all(|m| m.state == "UP" && m.ready), "{members:?}");
+                Ok(())
+            })
+            .await;
+        }
+    }
 
     /// Waits until all running nodes serve and each sees every other running node up and ready.
     ///

@@ -24,12 +24,14 @@
 //! | [`ports`], [`reaper`] | addresses of a cluster; end of processes whose test is gone |
 //! | [`fault`] | a proxy between two members that can be cut, paused and healed |
 //! | [`connection`], [`client`], [`sdk`] | gRPC: one connection, one client on it, one that reconnects as SDKs do |
+//! | [`address_server`] | an HTTP server that tells nodes who the members are |
 //! | [`http`], [`beating`] | HTTP v1: one client; an instance that beats until it is dropped |
 //! | [`udp`] | UDP: a 1.x client that polls, is pushed to and acknowledges |
 //! | [`model`] | services, instances and lists as clients see them |
 //! | [`watch`] | a poller that counts answers which lack a live instance |
 //! | [`wait`] | waiting for a condition with a deadline |
 
+pub mod address_server;
 pub mod beating;
 pub mod binary;
 pub mod client;
@@ -47,6 +49,7 @@ pub mod udp;
 pub mod wait;
 pub mod watch;
 
+pub use address_server::AddressServer;
 pub use beating::BeatingInstance;
 pub use client::{Acks, Client, ClientOptions, Push};
 pub use cluster::{Cluster, ClusterBuilder};

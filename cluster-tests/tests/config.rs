@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use cluster_tests::ports::{Block, GRPC, HTTP, PEER};
-use cluster_tests::{Cluster, binary, eventually};
+use cluster_tests::{AddressServer, Cluster, binary, eventually};
 
 /// What a process said before it ended by itself.
 struct End {
@@ -128,6 +128,23 @@ async fn an_advertised_address_that_is_no_member_is_refused() -> Result<()> {
     );
     let bind = block.ip(0).to_string();
     refused(&["--bind", &bind, "--advertise", &own, "--members", &other], &own).await
+}
+
+#[tokio::test]
+async fn an_address_server_that_does_not_list_the_node_or_does_not_answer_is_named() -> Result<()> {
+    let block = Block::claim(1);
+    let bind = block.ip(0).to_string();
+    let server = AddressServer::start().await?;
+    let args = ["--bind", &bind, "--address-server", &server.url()].map(String::from);
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    refused(
+        &args,
+        &format!("the address server {} answered 404", server.url()),
+    )
+    .await?;
+    server.tell("10.0.0.1:8848\n");
+    let own = format!("the advertised address {bind}:{HTTP} is not in the member list");
+    refused(&args, &own).await
 }
 
 #[tokio::test]

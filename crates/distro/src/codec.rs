@@ -13,9 +13,9 @@ use flate2::write::DeflateEncoder;
 use crate::message::{Forward, ForwardReply, Frame, LinkHello, LinkRefusal, Op, Probe, Reply, Welcome};
 
 /// The newest format version this code speaks.
-pub const FORMAT: u8 = 1;
+pub const FORMAT: u8 = 2;
 /// The oldest format version this code speaks.
-pub const OLDEST_FORMAT: u8 = 1;
+pub const OLDEST_FORMAT: u8 = 2;
 /// Largest body, before compression, in bytes.
 pub const MAX_BODY: usize = 16 << 20;
 /// Bodies from this size on are deflated, in bytes.
@@ -216,14 +216,14 @@ mod tests {
             decode::<Frame>(&[&bytes[..], &[0]].concat()),
             Err(CodecError::Trailing(1))
         );
-        assert_eq!(decode::<Frame>(&[1, 5, 8]), Err(CodecError::Flags(8)));
+        assert_eq!(decode::<Frame>(&[FORMAT, 5, 8]), Err(CodecError::Flags(8)));
         assert!(matches!(decode::<Frame>(&bytes[..3]), Err(CodecError::Body(_))));
     }
 
     #[test]
     fn a_hostile_length_is_refused_before_it_allocates() {
         // Variant 7 (Buckets), origin 0, then a length of 2^62.
-        let bytes = [1, 5, 0, 7, 0, 253, 0, 0, 0, 0, 0, 0, 0, 64];
+        let bytes = [FORMAT, 5, 0, 7, 0, 253, 0, 0, 0, 0, 0, 0, 0, 64];
         assert!(matches!(decode::<Frame>(&bytes), Err(CodecError::Body(_))));
     }
 

@@ -15,6 +15,10 @@ pub enum Effect {
     RepliesReady(MemberId),
     /// The outbound link must be set up anew: this member's epoch has changed.
     Redial(MemberId),
+    /// A member has come to the list: dial it, and take its links.
+    Joined(MemberId),
+    /// A member has left the list: end the links with it, and send what it was to answer elsewhere.
+    Left(MemberId),
     /// Ask a member for its state.
     Probe(MemberId, Probe),
     /// A member has applied this member's log up to a position.
@@ -39,6 +43,10 @@ pub enum Report {
     MemberDead(MemberId, Death),
     /// Another member that counted as dead answers again.
     MemberBack(MemberId),
+    /// Whoever answers says that this member is not in its list.
+    Unlisted,
+    /// This member, which was unlisted, is listed again.
+    Listed,
 }
 
 /// The effects of one call.

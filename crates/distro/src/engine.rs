@@ -44,8 +44,8 @@ pub struct DistroConfig {
     pub cluster: String,
     /// This member's advertised address.
     pub address: SmolStr,
-    /// The other members' advertised addresses.
-    pub peers: Vec<SmolStr>,
+    /// All members' advertised addresses at the start, this one's included.
+    pub members: Vec<SmolStr>,
     /// Rule of ownership.
     pub mapper: Arc<dyn Mapper>,
     /// Operations kept for members that fall behind.
@@ -97,6 +97,13 @@ pub struct DistroCounters {
     pub gate_limit_reached: AtomicU64,
 }
 
+/// Which process of a member.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Process {
+    pub(crate) epoch: u64,
+    pub(crate) boot: u64,
+}
+
 /// Links with one peer.
 #[derive(Debug)]
 pub(crate) struct Peer {
@@ -130,19 +137,39 @@ pub struct PeerStatus {
     pub synced: LatencyCounts,
 }
 
+impl Peer {
+    pub(crate) fn new(id: MemberId, known: Option<Process>) -> Self {
+        Peer {
+            id,
+            outbound: Mutex::default(),
+            inbound: Mutex::new(Inbound::of(known)),
+            followed: Mutex::default(),
+            synced: Latencies::default(),
+        }
+    }
+}
+
+pub(crate) type Peers = BTreeMap<MemberId, Arc<Peer>>;
+
 /// One member's side of the replication.
 pub struct Engine {
     pub(crate) config: DistroConfig,
     pub(crate) me: MemberId,
-    pub(crate) boot: u64,
+    /// Tells this process, and this stay in the list, from others of this member.
+    boot: AtomicU64,
+    n_told: AtomicU64,
     pub(crate) registry: Arc<Registry>,
     pub(crate) log: Log,
-    pub(crate) peers: BTreeMap<MemberId, Peer>,
+    /// The members of the table, replaced together with it.
+    pub(crate) peers: RwLock<Arc<Peers>>,
+    /// Processes of members that left.
+    pub(crate) former: Mutex<BTreeMap<MemberId, Process>>,
     pub(crate) counters: DistroCounters,
     epoch: AtomicU64,
     n_connections: AtomicU32,
     n_sdk_connections: AtomicU32,
-    members: Mutex<MemberTable>,
+    pub(crate) members: Mutex<MemberTable>,
+    pub(crate) is_unlisted: AtomicBool,
     view: RwLock<Arc<OwnershipView>>,
     is_ready: AtomicBool,
     /// Hybrid time at which this process became ready for the first time, 0 before: what it wrote itself is newer.
@@ -178,28 +205,15 @@ impl Engine {
     /// The engine of a process that starts now. `boot` is random and tells this process from others of its member.
     pub fn new(config: DistroConfig, registry: Arc<Registry>, boot: u64, now: Now) -> Self {
         let me = MemberId::of(&config.address);
-        let peer = |address: &SmolStr| {
-            let id = MemberId::of(address);
-            (
-                id,
-                Peer {
-                    id,
-                    outbound: Mutex::default(),
-                    inbound: Mutex::default(),
-                    followed: Mutex::default(),
-                    synced: Latencies::default(),
-                },
-            )
-        };
-        let members = MemberTable::new(&config.peers, config.probe_misses);
-        let is_ready = config.peers.is_empty() || config.faults.has(Fault::NoGate);
-        let view = OwnershipView::new(
-            (me, &config.address, is_ready),
-            members.peers(),
-            config.mapper.clone(),
-            None,
-            now.mono,
-        );
+        let members = MemberTable::new(&config.address, &config.members, config.probe_misses);
+        let peers: Peers = members
+            .peers()
+            .iter()
+            .map(|member| (member.id, Arc::new(Peer::new(member.id, None))))
+            .collect();
+        let is_ready = peers.is_empty() || config.faults.has(Fault::NoGate);
+        let mapper = config.mapper.clone();
+        let view = OwnershipView::new((me, is_ready), &members, mapper, None, now.mono);
         let epoch = if config.faults.has(Fault::ReusedEpoch) {
             1
         } else {
@@ -207,16 +221,12 @@ impl Engine {
         };
         Engine {
             me,
-            boot,
-            log: Log::new(
-                me,
-                if config.peers.is_empty() {
-                    0
-                } else {
-                    config.log_capacity
-                },
-            ),
-            peers: config.peers.iter().map(peer).collect(),
+            boot: AtomicU64::new(boot),
+            n_told: AtomicU64::new(0),
+            log: Log::new(me, if peers.is_empty() { 0 } else { config.log_capacity }),
+            peers: RwLock::new(Arc::new(peers)),
+            former: Mutex::default(),
+            is_unlisted: AtomicBool::new(false),
             counters: DistroCounters::default(),
             epoch: AtomicU64::new(epoch),
             n_connections: AtomicU32::new(0),
@@ -253,6 +263,33 @@ impl Engine {
         self.epoch.load(Ordering::Relaxed)
     }
 
+    pub(crate) fn boot(&self) -> u64 {
+        self.boot.load(Ordering::Relaxed)
+    }
+
+    /// From now on this member is another process to the others: what they hold of it are orphans, and stay as such
+    /// until their publishers show up anywhere.
+    pub(crate) fn change_identity(&self, effects: &mut Effects) {
+        self.boot.fetch_add(1, Ordering::Relaxed);
+        self.raise_epoch(self.epoch() + 1, effects);
+    }
+
+    /// Forgets that it was ever ready, and what it has loaded.
+    pub(crate) fn forget_start(&self) {
+        self.first_ready.store(0, Ordering::Relaxed);
+        self.load_all_again();
+    }
+
+    /// The load of all members' rows begins again with whatever member is ready.
+    pub(crate) fn load_all_again(&self) {
+        self.with_start(|start| {
+            start.all_from = None;
+            start.all_bucket = 0;
+            start.all_loaded = false;
+            start.must_follow.clear();
+        });
+    }
+
     /// The log of this member's writes; the journal to hand to the registry.
     pub fn log(&self) -> &Log {
         &self.log
@@ -265,13 +302,26 @@ impl Engine {
 
     /// True when reads may be served and services owned.
     pub fn is_ready(&self) -> bool {
-        self.is_ready.load(Ordering::Relaxed) && !self.is_leaving()
+        self.is_past_gate() && !self.is_leaving() && !self.is_unlisted()
+    }
+
+    /// True when everything was here once, and nothing has made this member doubt that it still is.
+    pub(crate) fn is_past_gate(&self) -> bool {
+        self.is_ready.load(Ordering::Relaxed)
+    }
+
+    /// All peers at this moment.
+    pub(crate) fn peers(&self) -> Arc<Peers> {
+        self.peers.read().clone()
+    }
+
+    pub(crate) fn peer(&self, id: MemberId) -> Option<Arc<Peer>> {
+        self.peers.read().get(&id).cloned()
     }
 
     /// True when this process wrote the row that bears this stamp, and not an earlier process of the same member.
     pub(crate) fn wrote(&self, stamp: Stamp) -> bool {
-        let is_past_gate = self.is_ready.load(Ordering::Relaxed);
-        stamp.member == self.me && is_past_gate && self.is_since_first_ready(stamp.time)
+        stamp.member == self.me && self.is_past_gate() && self.is_since_first_ready(stamp.time)
     }
 
     /// True when this process holds or held the connection, and not an earlier process of the same member.
@@ -286,8 +336,18 @@ impl Engine {
 
     /// The same at this very moment: also false when this process has just stood still and does not know it yet.
     pub fn is_ready_at(&self, now: Now) -> bool {
+        self.is_ready() && self.is_awake_at(now)
+    }
+
+    /// True when the lists may be shown that are held here: by a ready member, and by one that is unlisted and has
+    /// nothing newer.
+    pub fn is_readable_at(&self, now: Now) -> bool {
+        self.is_past_gate() && !self.is_leaving() && self.is_awake_at(now)
+    }
+
+    fn is_awake_at(&self, now: Now) -> bool {
         let last = Millis(self.last_tick.load(Ordering::Relaxed));
-        self.is_ready() && (self.peers.is_empty() || now.mono.since(last) <= LONG_STALL)
+        now.mono.since(last) <= LONG_STALL || self.peers().is_empty()
     }
 
     /// True once the member has begun to leave.
@@ -300,15 +360,15 @@ impl Engine {
         self.view.read().clone()
     }
 
-    /// The other configured members, sorted by address, with what is known of them.
+    /// The other members, guests included, sorted by address, with what is known of them.
     pub fn members(&self) -> Vec<Member> {
         self.members.lock().peers().to_vec()
     }
 
     /// How the replication with each peer stands, sorted by address.
     pub fn peer_statuses(&self) -> Vec<(SmolStr, PeerStatus)> {
-        let members = self.members().into_iter();
-        let status = |peer: &Peer| {
+        let (members, peers) = (self.members().into_iter(), self.peers());
+        let status = |peer: &Arc<Peer>| {
             let (is_followed, n_replies) = peer.inbound.lock().backlog();
             let outbound = peer.outbound.lock();
             PeerStatus {
@@ -319,7 +379,7 @@ impl Engine {
             }
         };
         members
-            .filter_map(|member| Some((member.address, status(self.peers.get(&member.id)?))))
+            .filter_map(|member| Some((member.address, status(peers.get(&member.id)?))))
             .collect()
     }
 
@@ -331,7 +391,7 @@ impl Engine {
             formats: (crate::codec::OLDEST_FORMAT, crate::codec::FORMAT),
             member: self.config.address.to_string(),
             epoch: self.epoch(),
-            boot: self.boot,
+            boot: self.boot(),
         }
     }
 
@@ -349,12 +409,14 @@ impl Engine {
             mapper: self.config.mapper.name().to_owned(),
             member: self.config.address.to_string(),
             epoch: self.epoch(),
-            boot: self.boot,
+            boot: self.boot(),
             ready: self.is_ready(),
             leaving: self.is_leaving(),
             rows: self.registry.n_rows() as u64,
             connections: self.n_connections.load(Ordering::Relaxed),
             sdk_connections: self.n_sdk_connections.load(Ordering::Relaxed),
+            count: self.n_told.fetch_add(1, Ordering::Relaxed),
+            members: self.list().iter().map(ToString::to_string).collect(),
         }
     }
 
@@ -365,7 +427,7 @@ impl Engine {
         }
         if self.epoch.fetch_max(at_least, Ordering::Relaxed) < at_least {
             self.registry.clock().observe(at_least << 16);
-            for peer in self.peers.keys() {
+            for peer in self.peers().keys() {
                 effects.push(Effect::Redial(*peer));
             }
         }
@@ -396,7 +458,7 @@ impl Engine {
         self.notice_stall(now, effects);
         let next_probe = self.send_probes(now, effects);
         let mut next = next_probe;
-        for peer in self.peers.values() {
+        for peer in self.peers().values() {
             if let Some(due) = peer.outbound.lock().next_due(self.config.verify_interval) {
                 if due <= now.mono {
                     effects.push(Effect::LinkReady(peer.id));
@@ -417,7 +479,7 @@ impl Engine {
     pub fn signal_writes(&self, now: Now, effects: &mut Effects) {
         if self.log.take_dirty() {
             let head = self.log.head();
-            for peer in self.peers.values() {
+            for peer in self.peers().values() {
                 let mut outbound = peer.outbound.lock();
                 if outbound.is_up() {
                     outbound.note_write(head, now.fine);
@@ -446,7 +508,7 @@ impl Engine {
         let was_dead = self.members.lock().peer(to).is_some_and(|m| m.death.is_some());
         let is_answer = matches!(result, ProbeResult::Answer(_));
         let death = self.members.lock().note(to, result, now.mono);
-        self.renew_view(now.mono);
+        self.take_turnover(now, effects);
         if was_dead && is_answer {
             effects.push(Effect::Report(Report::MemberBack(to)));
         }
@@ -454,7 +516,6 @@ impl Engine {
             effects.push(Effect::Report(Report::MemberDead(to, death)));
             self.begin_grace(to, death, now, effects);
         }
-        self.step_gate(now, effects);
     }
 
     /// Takes a probe of another member and answers it.
@@ -464,16 +525,23 @@ impl Engine {
     pub fn on_probe(&self, probe: &Probe, now: Now, effects: &mut Effects) -> Result<Probe, LinkRefusal> {
         self.check_probe(probe)?;
         let from = MemberId::of(&probe.member);
-        if !self.peers.contains_key(&from) {
+        if self.peer(from).is_none() {
             return Err(LinkRefusal::NotAMember {
                 member: probe.member.clone(),
             });
         }
-        let was_ready = self.members.lock().peer(from).is_some_and(Member::is_serving);
-        self.members.lock().note_said(probe);
-        if was_ready != (probe.ready && !probe.leaving) {
-            self.renew_view(now.mono);
-            self.step_gate(now, effects);
+        let is_news = {
+            let mut members = self.members.lock();
+            let former = members.peer(from).and_then(|m| m.said.as_ref());
+            let is_same = |said: &Probe| {
+                (said.ready, said.leaving, &said.members) == (probe.ready, probe.leaving, &probe.members)
+            };
+            let is_news = !former.is_some_and(is_same);
+            members.note_said(probe);
+            is_news
+        };
+        if is_news {
+            self.take_turnover(now, effects);
         }
         Ok(self.probe())
     }
@@ -507,9 +575,9 @@ impl Engine {
         clockwork.next_probe
     }
 
-    fn probe_all(&self, effects: &mut Effects) {
+    pub(crate) fn probe_all(&self, effects: &mut Effects) {
         let probe = self.probe();
-        for peer in self.peers.keys() {
+        for peer in self.peers().keys() {
             effects.push(Effect::Probe(*peer, probe.clone()));
         }
     }
@@ -521,40 +589,38 @@ impl Engine {
             let mut view = self.view.write();
             *view = Arc::new(view.renewed(now.mono));
         }
-        if gap > LONG_STALL && !self.peers.is_empty() && self.is_ready() {
+        if gap > LONG_STALL && !self.peers().is_empty() && self.is_ready() {
             self.close_gate(now.mono);
+            self.counters.stalls.fetch_add(1, Ordering::Relaxed);
+            self.renew_view(now.mono);
             effects.push(Effect::Report(Report::CatchingUp));
         }
     }
 
     /// Serves nothing until every live member's log has been followed to its end again.
-    fn close_gate(&self, now: Millis) {
+    pub(crate) fn close_gate(&self, now: Millis) {
         self.is_ready.store(false, Ordering::Relaxed);
-        for peer in self.peers.values() {
+        for peer in self.peers().values() {
             peer.inbound.lock().distrust();
         }
         self.with_start(|start| start.began = now);
-        self.counters.stalls.fetch_add(1, Ordering::Relaxed);
-        self.renew_view(now);
     }
 
-    fn renew_view(&self, now: Millis) {
+    pub(crate) fn renew_view(&self, now: Millis) {
         let members = self.members.lock();
         let former = self.view();
-        let me = (self.me, &self.config.address, self.is_ready());
-        let view = OwnershipView::new(
-            me,
-            members.peers(),
-            self.config.mapper.clone(),
-            Some(&former),
-            now,
-        );
+        let since = match self.config.faults.has(Fault::NoTakeoverGrace) {
+            true => Millis(0),
+            false => now,
+        };
+        let (me, mapper) = ((self.me, self.is_ready()), self.config.mapper.clone());
+        let view = OwnershipView::new(me, &members, mapper, Some(&former), since);
         *self.view.write() = Arc::new(view);
     }
 
     // === orphans ===
 
-    fn begin_grace(&self, id: MemberId, death: Death, now: Now, effects: &mut Effects) {
+    pub(crate) fn begin_grace(&self, id: MemberId, death: Death, now: Now, effects: &mut Effects) {
         let grace = match death {
             _ if self.config.faults.has(Fault::NoOrphanGrace) => Millis(0),
             Death::Gone => self.config.orphan_gone,
@@ -564,20 +630,20 @@ impl Engine {
             return;
         }
         self.graces.grant(id, now.mono + grace);
-        if let Some(peer) = self.peers.get(&id) {
+        if let Some(peer) = self.peer(id) {
             peer.inbound.lock().orphans_are_former = false;
         }
     }
 
     fn end_graces(&self, now: Now, effects: &mut Effects) -> Option<Millis> {
-        if self.config.faults.has(Fault::OrphansForEver) {
+        if self.is_unlisted() || self.config.faults.has(Fault::OrphansForEver) {
             return None;
         }
         for Over { member, with_slow } in self.graces.take_over(now.mono) {
             let changes = &mut effects.changes;
             let n_dropped = self.registry.drop_orphans(member, with_slow, now, changes);
             if n_dropped > 0
-                && let Some(peer) = self.peers.get(&member)
+                && let Some(peer) = self.peer(member)
             {
                 let mut inbound = peer.inbound.lock();
                 inbound.is_incomplete |= !inbound.orphans_are_former;
@@ -593,7 +659,8 @@ impl Engine {
 
     /// Looks whether the gate can open now.
     pub fn step_gate(&self, now: Now, effects: &mut Effects) {
-        if self.is_ready.load(Ordering::Relaxed) || self.is_leaving() {
+        // Those that do not list this member let it have nothing, however long it waits.
+        if self.is_past_gate() || self.is_leaving() || self.is_unlisted() {
             return;
         }
         let progress: Vec<_> = self.members().iter().filter_map(|m| self.progress(m)).collect();
@@ -610,16 +677,17 @@ impl Engine {
     }
 
     fn progress(&self, member: &Member) -> Option<PeerProgress> {
-        let peer = self.peers.get(&member.id)?;
+        let peer = self.peer(member.id)?;
         let contact = match (member.death, &member.said) {
             (Some(Death::Gone), _) => Contact::Refused,
+            _ if member.disowns => Contact::Unknown,
             (Some(Death::Unreachable), _) | (None, None) => Contact::Unknown,
             (None, Some(said)) if said.leaving => Contact::Loading,
             (None, Some(said)) if said.ready => Contact::Ready,
             (None, Some(_)) => Contact::Loading,
         };
         let has_agreed = peer.outbound.lock().is_up();
-        let is_loaded = has_agreed && peer.inbound.lock().is_current() && self.has_followed(peer);
+        let is_loaded = has_agreed && peer.inbound.lock().is_current() && self.has_followed(&peer);
         Some(PeerProgress {
             id: member.id,
             contact,
@@ -638,7 +706,7 @@ impl Engine {
     }
 
     fn load_all_from(&self, source: MemberId, effects: &mut Effects) {
-        let Some(peer) = self.peers.get(&source) else {
+        let Some(peer) = self.peer(source) else {
             return;
         };
         // Only a source that has agreed to this member's epoch counts the rows of its former process as orphans.
@@ -660,12 +728,16 @@ impl Engine {
         }
     }
 
-    fn open_gate(&self, complete: bool, now: Now, effects: &mut Effects) {
+    /// Only the first time counts: what came before it may be an earlier process's.
+    pub(crate) fn note_ready_once(&self, now: Now) {
         let time = self.registry.clock().tick(now.wall);
-        // Only the first time counts: what came before it may be an earlier process's.
         let _ = self
             .first_ready
             .compare_exchange(0, time, Ordering::Relaxed, Ordering::Relaxed);
+    }
+
+    fn open_gate(&self, complete: bool, now: Now, effects: &mut Effects) {
+        self.note_ready_once(now);
         self.is_ready.store(true, Ordering::Relaxed);
         if !complete {
             self.counters.gate_limit_reached.store(1, Ordering::Relaxed);

@@ -26,6 +26,10 @@ pub enum Fault {
     LostPush = 1 << 8,
     /// Silent instances are never removed.
     NoExpiry = 1 << 9,
+    /// A member that becomes owner, by a death or another list, judges by silence from before.
+    NoTakeoverGrace = 1 << 10,
+    /// Rows of a member that leaves the list are dropped at once.
+    NoLeaveGrace = 1 << 11,
 }
 
 /// The faults of one node.

@@ -1,6 +1,7 @@
 //! The receiving side of a link: applies another member's log and snapshot, compares digests, asks for what differs.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use hashbrown::{HashMap, HashSet};
@@ -11,7 +12,7 @@ use rollcall_core::{MemberId, Millis, Now, RowKey, ServiceKey};
 
 use crate::convert::row_op;
 use crate::effect::{Effect, Effects};
-use crate::engine::{Engine, LinkId, Peer};
+use crate::engine::{Engine, LinkId, Peer, Process};
 use crate::faults::Fault;
 use crate::message::{Fixed64, Followed, Frame, LinkHello, LinkRefusal, Op, Reply, Resume, Welcome};
 use crate::outbound::LinkError;
@@ -25,8 +26,10 @@ const MAX_OFFER: usize = 512;
 #[derive(Debug, Default)]
 pub(crate) struct Inbound {
     pub(crate) link: Option<LinkId>,
-    /// Epoch and boot number of the process whose rows are held.
-    known: Option<(u64, u64)>,
+    /// The member has left, and comes back as another peer if at all.
+    is_retired: bool,
+    /// The process whose rows are held.
+    known: Option<Process>,
     /// Last applied sequence number of its log.
     applied: u64,
     /// First bucket of its snapshot that is missing, while it loads.
@@ -44,6 +47,24 @@ pub(crate) struct Inbound {
 }
 
 impl Inbound {
+    /// Nothing is held yet of a member, whose process `known` was the last that was here.
+    pub(crate) fn of(known: Option<Process>) -> Self {
+        Inbound {
+            known,
+            ..Inbound::default()
+        }
+    }
+
+    /// Ends for good: the member has left. Returns which process it was.
+    pub(crate) fn retire(&mut self) -> Option<Process> {
+        let known = self.known;
+        *self = Inbound {
+            is_retired: true,
+            ..Inbound::default()
+        };
+        known
+    }
+
     pub(crate) fn want_all(&mut self, bucket: u16) {
         self.reply(Reply::WantAll { bucket });
     }
@@ -76,6 +97,12 @@ impl Inbound {
     }
 }
 
+fn not_a_member(hello: &LinkHello) -> LinkRefusal {
+    LinkRefusal::NotAMember {
+        member: hello.member.clone(),
+    }
+}
+
 impl Engine {
     /// A member dials this one. Returns its link and where its log shall start.
     ///
@@ -89,8 +116,11 @@ impl Engine {
     ) -> Result<(LinkId, MemberId, Welcome), LinkRefusal> {
         let peer = self.check_hello(hello)?;
         let mut inbound = peer.inbound.lock();
-        let is_same_process = inbound.known.is_some_and(|(_, boot)| boot == hello.boot);
-        if let Some((epoch, _)) = inbound.known
+        if inbound.is_retired {
+            return Err(not_a_member(hello));
+        }
+        let is_same_process = inbound.known.is_some_and(|known| known.boot == hello.boot);
+        if let Some(Process { epoch, .. }) = inbound.known
             && !is_same_process
             && !self.config.faults.has(Fault::ReusedEpoch)
         {
@@ -117,7 +147,10 @@ impl Engine {
             },
             None => Resume::At { seq: inbound.applied },
         };
-        inbound.known = Some((hello.epoch, hello.boot));
+        inbound.known = Some(Process {
+            epoch: hello.epoch,
+            boot: hello.boot,
+        });
         let link = self.new_link(peer.id);
         inbound.link = Some(link);
         inbound.replies.clear();
@@ -131,17 +164,15 @@ impl Engine {
             Welcome {
                 resume,
                 epoch: self.epoch(),
-                boot: self.boot,
+                boot: self.boot(),
             },
         ))
     }
 
-    fn check_hello(&self, hello: &LinkHello) -> Result<&Peer, LinkRefusal> {
+    fn check_hello(&self, hello: &LinkHello) -> Result<Arc<Peer>, LinkRefusal> {
         self.hello().check(hello)?;
         let id = MemberId::of(&hello.member);
-        self.peers.get(&id).ok_or_else(|| LinkRefusal::NotAMember {
-            member: hello.member.clone(),
-        })
+        self.peer(id).ok_or_else(|| not_a_member(hello))
     }
 
     /// An inbound link broke.
@@ -157,7 +188,7 @@ impl Engine {
         }
     }
 
-    fn forget_all_load(&self, from: MemberId) {
+    pub(crate) fn forget_all_load(&self, from: MemberId) {
         self.with_start(|start| {
             if start.all_from.is_some_and(|(member, _)| member == from) {
                 start.all_from = None;
@@ -167,13 +198,11 @@ impl Engine {
 
     /// The position up to which a member's log is applied here.
     pub fn applied(&self, origin: MemberId) -> u64 {
-        self.peers
-            .get(&origin)
-            .map_or(0, |peer| peer.inbound.lock().applied)
+        self.peer(origin).map_or(0, |peer| peer.inbound.lock().applied)
     }
 
-    fn inbound_peer(&self, link: LinkId) -> Option<&Peer> {
-        self.peers.get(&link.member)
+    fn inbound_peer(&self, link: LinkId) -> Option<Arc<Peer>> {
+        self.peer(link.member)
     }
 
     /// The next reply for an inbound link.
@@ -205,7 +234,7 @@ impl Engine {
         if inbound.link != Some(link) {
             return Err(LinkError::Closed);
         }
-        self.take_frame(peer, &mut inbound, frame, now, effects)?;
+        self.take_frame(&peer, &mut inbound, frame, now, effects)?;
         if inbound.is_ack_due || !inbound.replies.is_empty() {
             effects.push(Effect::RepliesReady(peer.id));
         }
@@ -220,7 +249,7 @@ impl Engine {
         inbound.applied = seq;
         *peer.followed.lock() = Followed {
             member: peer.id.0,
-            boot: inbound.known.map_or(0, |(_, boot)| boot),
+            boot: inbound.known.map_or(0, |known| known.boot),
             seq,
         };
     }
@@ -297,10 +326,7 @@ impl Engine {
                 inbound.is_loaded = true;
                 inbound.is_ack_due = true;
             }
-            Frame::AllEnd { followed } => self.with_start(|start| {
-                start.all_loaded = true;
-                start.must_follow = followed;
-            }),
+            Frame::AllEnd { followed } => self.end_all_load(followed),
             Frame::Jump { seq } => {
                 self.follow(peer, inbound, seq);
                 inbound.is_ack_due = true;
@@ -328,6 +354,21 @@ impl Engine {
             }
         }
         Ok(())
+    }
+
+    fn end_all_load(&self, followed: Vec<Followed>) {
+        let is_unknown = |f: &Followed| {
+            let id = MemberId(f.member);
+            f.boot != 0 && id != self.me && self.peer(id).is_none()
+        };
+        if followed.iter().any(is_unknown) {
+            // A member has just left the list, and the source did not know yet: its rows were no orphans there.
+            return self.load_all_again();
+        }
+        self.with_start(|start| {
+            start.all_loaded = true;
+            start.must_follow = followed;
+        });
     }
 
     fn apply(&self, origin: MemberId, op: Op, now: Now, effects: &mut Effects) {

@@ -12,7 +12,6 @@ use rollcall_core::registry::digest::Digests;
 #[derive(Debug)]
 pub struct Log {
     me: MemberId,
-    capacity: usize,
     ring: Mutex<Ring>,
     is_dirty: AtomicBool,
 }
@@ -22,6 +21,8 @@ struct Ring {
     /// Sequence number of the newest operation; 0 before the first.
     head: u64,
     ops: VecDeque<RowOp>,
+    /// Operations that are kept; 0 while nobody asks for them.
+    capacity: usize,
 }
 
 /// What a peer that has everything up to some position gets next.
@@ -38,12 +39,23 @@ pub(crate) enum Next {
 impl Log {
     /// An empty log of member `me` that keeps `capacity` operations; none for a member without peers.
     pub fn new(me: MemberId, capacity: usize) -> Self {
+        let ring = Ring {
+            capacity,
+            ..Ring::default()
+        };
         Log {
             me,
-            capacity,
-            ring: Mutex::default(),
+            ring: Mutex::new(ring),
             is_dirty: AtomicBool::new(false),
         }
+    }
+
+    /// Keeps so many operations from now on.
+    pub(crate) fn set_capacity(&self, capacity: usize) {
+        let mut ring = self.ring.lock();
+        ring.capacity = capacity;
+        let n_over = ring.ops.len().saturating_sub(capacity);
+        ring.ops.drain(..n_over);
     }
 
     /// Sequence number of the newest operation.
@@ -84,8 +96,8 @@ impl Journal for Log {
         let mut ring = self.ring.lock();
         digests.add(self.me, bucket, delta);
         ring.head += 1;
-        if self.capacity > 0 {
-            if ring.ops.len() == self.capacity {
+        if ring.capacity > 0 {
+            if ring.ops.len() == ring.capacity {
                 ring.ops.pop_front();
             }
             ring.ops.push_back(op);
@@ -123,5 +135,10 @@ mod tests {
         assert!(log.root_at(4, registry.digests()).is_none());
         assert!(log.root_at(5, registry.digests()).is_some());
         assert!(log.take_dirty() && !log.take_dirty());
+        log.set_capacity(1);
+        assert!(matches!(log.after(3, 10), Next::Gap(5)));
+        assert!(matches!(log.after(4, 10), Next::Ops(5, _)));
+        log.set_capacity(0);
+        assert!(matches!(log.after(4, 10), Next::Gap(5)));
     }
 }

@@ -21,6 +21,8 @@ pub enum MemberState {
     Suspicious,
     /// It refused a connection, or missed too many probes.
     Down,
+    /// It answers, and does not list this member; of this member itself: no other lists it.
+    Isolated,
 }
 
 impl fmt::Display for MemberState {
@@ -30,6 +32,7 @@ impl fmt::Display for MemberState {
             MemberState::Up => "UP",
             MemberState::Suspicious => "SUSPICIOUS",
             MemberState::Down => "DOWN",
+            MemberState::Isolated => "ISOLATION",
         })
     }
 }
@@ -54,13 +57,17 @@ pub enum Death {
     Unreachable,
 }
 
-/// One configured member.
+/// One other member: of the list, or a guest that only some other member lists.
 #[derive(Clone, Debug)]
 pub struct Member {
     /// Its identity.
     pub id: MemberId,
     /// Its advertised address.
     pub address: SmolStr,
+    /// It is in this member's list; a guest is not.
+    pub is_listed: bool,
+    /// It has answered that it does not know this member. What it holds is out of reach then.
+    pub disowns: bool,
     /// What it said of itself last.
     pub said: Option<Probe>,
     /// Probes missed in a row.
@@ -76,6 +83,8 @@ impl Member {
         Member {
             id: MemberId::of(address),
             address: address.clone(),
+            is_listed: true,
+            disowns: false,
             said: None,
             misses: 0,
             last_seen: None,
@@ -85,7 +94,12 @@ impl Member {
 
     /// It answered its last probe, or missed too few to count as dead.
     pub fn is_reachable(&self) -> bool {
-        self.death.is_none() && self.said.is_some()
+        self.death.is_none() && self.said.is_some() && !self.disowns
+    }
+
+    /// Clients may be sent to it: that it does not know this member is nothing to them.
+    pub fn takes_clients(&self) -> bool {
+        self.death.is_none() && self.said.as_ref().is_some_and(|s| s.ready && !s.leaving)
     }
 
     /// It may own services.
@@ -102,6 +116,7 @@ impl Member {
     pub fn state(&self) -> MemberState {
         match (self.death, &self.said) {
             (Some(_), _) => MemberState::Down,
+            (None, _) if self.disowns => MemberState::Isolated,
             (None, Some(said)) if said.leaving => MemberState::Down,
             (None, None) => MemberState::Starting,
             (None, Some(_)) if self.misses > 0 => MemberState::Suspicious,
@@ -111,32 +126,132 @@ impl Member {
     }
 }
 
-/// All configured members but this one, and what probes say of them.
+/// Most members of a cluster, guests included.
+pub const MAX_MEMBERS: usize = 256;
+
+/// The member list, all other members, and what probes say of them.
+///
+/// While lists differ, as when an operator edits one file after the other, a member follows the *guests* too: those that
+/// a listed member lists. So a member takes part from the first list that names it until the last one drops it, and
+/// nobody loses rows meanwhile. Guests own nothing here.
 #[derive(Debug)]
 pub struct MemberTable {
+    me: SmolStr,
+    /// As configured, sorted, this member included.
+    list: Vec<SmolStr>,
     peers: Vec<Member>,
     max_misses: u32,
 }
 
+/// Who came and who went by a change of a list.
+#[derive(Debug, Default)]
+pub(crate) struct Turnover {
+    pub(crate) joined: Vec<MemberId>,
+    pub(crate) left: Vec<Member>,
+}
+
 impl MemberTable {
-    /// A table of `peers`; a member that misses `max_misses` probes in a row is dead.
-    pub fn new(peers: &[SmolStr], max_misses: u32) -> Self {
-        let mut peers: Vec<_> = peers.iter().map(Member::new).collect();
-        peers.sort_by(|a, b| a.address.cmp(&b.address));
-        MemberTable {
-            peers,
+    /// The table of the member `me`, with itself in the list in any case; a member that misses `max_misses` probes in
+    /// a row is dead.
+    pub fn new(me: &SmolStr, list: &[SmolStr], max_misses: u32) -> Self {
+        let mut table = MemberTable {
+            me: me.clone(),
+            list: Vec::new(),
+            peers: Vec::new(),
             max_misses: max_misses.max(1),
-        }
+        };
+        table.set_list(list);
+        table.turn_over();
+        table
     }
 
-    /// The peers, sorted by address.
+    /// Takes another list; what follows from it is up to [`turn_over`](Self::turn_over).
+    pub(crate) fn set_list(&mut self, list: &[SmolStr]) {
+        self.list = list.to_vec();
+        self.list.push(self.me.clone());
+        self.list.sort();
+        self.list.dedup();
+    }
+
+    /// Makes the peers those of the list and the guests.
+    pub(crate) fn turn_over(&mut self) -> Turnover {
+        let others = |address: &&SmolStr| **address != self.me;
+        let mut wanted: Vec<SmolStr> = self.list.iter().filter(others).cloned().collect();
+        let n_listed = wanted.len();
+        let is_host = |m: &&Member| m.is_reachable() && self.list.contains(&m.address);
+        let hosts = self.peers.iter().filter(is_host);
+        for said in hosts.filter_map(|host| host.said.as_ref()) {
+            if said.members == self.list {
+                continue;
+            }
+            for guest in &said.members {
+                if guest != self.me.as_str() && !wanted.iter().any(|w| w == guest) {
+                    wanted.push(guest.into());
+                }
+            }
+        }
+        wanted.truncate(n_listed.max(MAX_MEMBERS));
+        let mut turnover = Turnover::default();
+        for mut member in std::mem::take(&mut self.peers) {
+            match wanted.iter().position(|address| *address == member.address) {
+                Some(at) => {
+                    member.is_listed = at < n_listed;
+                    self.peers.push(member);
+                }
+                None => turnover.left.push(member),
+            }
+        }
+        for (at, address) in wanted.iter().enumerate() {
+            if self.peers.iter().all(|m| m.address != *address) {
+                let mut member = Member::new(address);
+                member.is_listed = at < n_listed;
+                turnover.joined.push(member.id);
+                self.peers.push(member);
+            }
+        }
+        self.peers.sort_by(|a, b| a.address.cmp(&b.address));
+        turnover
+    }
+
+    /// The member list, sorted, this member included.
+    pub fn list(&self) -> &[SmolStr] {
+        &self.list
+    }
+
+    /// Every member that is reached has the same list.
+    pub fn lists_agree(&self) -> bool {
+        let reached = self.peers.iter().filter(|m| m.is_reachable());
+        let is_same = |m: &Member| m.said.as_ref().is_some_and(|said| said.members == self.list);
+        { reached }.all(is_same)
+    }
+
+    /// Whoever answers says that it does not know this member.
+    pub fn is_unlisted(&self) -> bool {
+        let disowns = |m: &Member| m.disowns && m.death.is_none();
+        self.peers.iter().any(disowns) && !self.peers.iter().any(Member::is_reachable)
+    }
+
+    /// The other members, sorted by address.
     pub fn peers(&self) -> &[Member] {
         &self.peers
     }
 
-    /// One peer.
+    /// One other member.
     pub fn peer(&self, id: MemberId) -> Option<&Member> {
         self.peers.iter().find(|m| m.id == id)
+    }
+
+    /// A member has answered that it does not know this one. True if that is news.
+    pub(crate) fn note_disowned(&mut self, id: MemberId) -> bool {
+        let member = self.peers.iter_mut().find(|m| m.id == id);
+        member.is_some_and(|m| !std::mem::replace(&mut m.disowns, true))
+    }
+
+    /// A member has taken this one's link: it knows it.
+    pub(crate) fn note_owned(&mut self, id: MemberId) {
+        if let Some(member) = self.peers.iter_mut().find(|m| m.id == id) {
+            member.disowns = false;
+        }
     }
 
     /// Takes a probe's result. Returns how the member died, if it did just now.
@@ -149,6 +264,8 @@ impl MemberTable {
                 return None;
             }
             ProbeResult::Refused => Death::Gone,
+            // It refuses the probes of a stranger, which does not make it dead.
+            ProbeResult::Missed if member.disowns => return None,
             ProbeResult::Missed => {
                 member.misses = member.misses.saturating_add(1);
                 if member.misses < max_misses {
@@ -171,7 +288,7 @@ impl MemberTable {
         if let Some(member) = self.peers.iter_mut().find(|m| m.id == id)
             && member.said.is_some()
         {
-            member.said = Some(said.clone());
+            member.note_said(said);
         }
     }
 
@@ -184,20 +301,31 @@ impl MemberTable {
 }
 
 impl Member {
+    fn note_said(&mut self, said: &Probe) {
+        let is_later = |former: &Probe| former.boot == said.boot && former.count > said.count;
+        if !self.said.as_ref().is_some_and(is_later) {
+            self.said = Some(said.clone());
+        }
+    }
+
     fn hear(&mut self, said: Probe, now: Millis) {
-        self.said = Some(said);
+        self.note_said(&said);
+        self.disowns = false;
         self.misses = 0;
         self.last_seen = Some(now);
         self.death = None;
     }
 }
 
-/// Who owns what, computed anew whenever a member's state changes. Immutable.
+/// Who owns what, computed anew whenever a member's state or a list changes. Immutable.
 pub struct OwnershipView {
     me: MemberId,
     mapper: Arc<dyn Mapper>,
-    /// All configured members sorted by address, with whether they serve.
+    /// The member list sorted by address, with who serves.
     members: Vec<(MemberId, SmolStr, bool)>,
+    /// Guests that serve.
+    guests: Vec<(MemberId, SmolStr)>,
+    lists_agree: bool,
     /// By rank start: since when this member hears of all beats there, as its owner or the owner's deputy.
     heard_since: Vec<Option<Millis>>,
 }
@@ -214,33 +342,51 @@ impl fmt::Debug for OwnershipView {
 }
 
 impl OwnershipView {
-    /// The view of `me` (which serves or not) among its peers. `former` tells since when it hears of the beats of what it keeps.
+    /// The view of `me`, which serves or not. `former` tells since when it hears of the beats of what it keeps; after a
+    /// change of its list it keeps nothing.
     pub fn new(
-        me: (MemberId, &SmolStr, bool),
-        peers: &[Member],
+        me: (MemberId, bool),
+        table: &MemberTable,
         mapper: Arc<dyn Mapper>,
         former: Option<&OwnershipView>,
         now: Millis,
     ) -> Self {
-        let mut members: Vec<_> = peers
-            .iter()
-            .map(|m| (m.id, m.address.clone(), m.is_serving()))
-            .collect();
-        members.push((me.0, me.1.clone(), me.2));
-        members.sort_by(|a, b| a.1.cmp(&b.1));
-        let mut view = OwnershipView {
-            me: me.0,
-            mapper,
-            heard_since: vec![None; members.len()],
-            members,
+        let (me, serves) = me;
+        let is_serving = |id: MemberId| match table.peer(id) {
+            Some(member) => member.is_serving(),
+            None => id == me && serves,
         };
+        let listed = table.list().iter().map(|address| {
+            let id = MemberId::of(address);
+            (id, address.clone(), is_serving(id))
+        });
+        let guests = table.peers().iter().filter(|m| !m.is_listed && m.is_serving());
+        let mut view = OwnershipView {
+            me,
+            mapper,
+            members: listed.collect(),
+            guests: guests.map(|m| (m.id, m.address.clone())).collect(),
+            lists_agree: table.lists_agree(),
+            heard_since: vec![None; table.list().len()],
+        };
+        let former = former.filter(|former| former.has_list_of(&view));
         for start in 0..view.members.len() {
-            if view.ranked_from(start).take(N_HEARERS).any(|id| id == view.me) {
+            if !view.lists_agree || view.ranked_from(start).take(N_HEARERS).any(|id| id == me) {
                 let kept = former.and_then(|f| f.heard_since.get(start).copied().flatten());
                 view.heard_since[start] = Some(kept.unwrap_or(now));
             }
         }
         view
+    }
+
+    fn has_list_of(&self, other: &OwnershipView) -> bool {
+        let addresses = |view: &OwnershipView| view.members.iter().map(|m| m.0).collect::<Vec<_>>();
+        addresses(self) == addresses(other)
+    }
+
+    /// Every member that is reached has the same list.
+    pub fn lists_agree(&self) -> bool {
+        self.lists_agree
     }
 
     /// The same with all hearing starting now: silence from before says nothing.
@@ -249,6 +395,8 @@ impl OwnershipView {
             me: self.me,
             mapper: self.mapper.clone(),
             members: self.members.clone(),
+            guests: self.guests.clone(),
+            lists_agree: self.lists_agree,
             heard_since: self.heard_since.iter().map(|since| since.map(|_| now)).collect(),
         }
     }
@@ -270,23 +418,29 @@ impl OwnershipView {
     }
 
     /// The members that shall hear of every beat of `service`: its owner, and who would own it after the owner's death
-    /// and shall then know who has been silent.
+    /// and shall then know who has been silent. While lists differ, everyone may be taken for the owner by someone, so
+    /// everyone hears.
     pub fn hearers(&self, service: &ServiceKey) -> impl Iterator<Item = MemberId> + '_ {
-        self.ranked(service).take(N_HEARERS)
+        let n_listed = if self.lists_agree { N_HEARERS } else { usize::MAX };
+        let n_guests = if self.lists_agree { 0 } else { usize::MAX };
+        let guests = self.guests.iter().map(|guest| guest.0).take(n_guests);
+        self.ranked(service).take(n_listed).chain(guests)
     }
 
-    /// This member's part in judging the beats of `service`.
+    /// This member's part in judging the beats of `service`. While lists differ, two members may each take the other
+    /// for the owner: then everyone judges, by what everyone hears.
     pub fn judge(&self, service: &ServiceKey) -> Judge {
         let start = self.mapper.first(service, self.members.len());
         match self.heard_since.get(start).copied().flatten() {
-            Some(since) if self.owner(service) == Some(self.me) => Judge::Since(since),
+            Some(since) if !self.lists_agree || self.owner(service) == Some(self.me) => Judge::Since(since),
             _ => Judge::Elsewhere,
         }
     }
 
     /// The advertised address of a member.
     pub fn address(&self, id: MemberId) -> Option<&SmolStr> {
-        self.members.iter().find(|m| m.0 == id).map(|m| &m.1)
+        let listed = self.members.iter().find(|m| m.0 == id).map(|m| &m.1);
+        listed.or_else(|| self.guests.iter().find(|m| m.0 == id).map(|m| &m.1))
     }
 
     fn ranked_from(&self, start: usize) -> impl Iterator<Item = MemberId> + '_ {
@@ -316,19 +470,150 @@ mod tests {
             rows: 0,
             connections: 0,
             sdk_connections: 0,
+            count: 0,
+            members: ["a:1", "b:1", "c:1"].map(String::from).to_vec(),
         }
     }
 
+    fn lists(address: &str, members: &[&str]) -> ProbeResult {
+        ProbeResult::Answer(Probe {
+            members: members.iter().map(|m| (*m).to_owned()).collect(),
+            ..said(address, true)
+        })
+    }
+
+    fn table(list: &[&str]) -> MemberTable {
+        let list: Vec<SmolStr> = list.iter().map(SmolStr::new).collect();
+        MemberTable::new(&"b:1".into(), &list, 3)
+    }
+
     fn view(table: &MemberTable, former: Option<&OwnershipView>, now: u64) -> OwnershipView {
-        let address = SmolStr::new("b:1");
-        let me = (MemberId::of("b:1"), &address, true);
-        OwnershipView::new(me, table.peers(), Arc::new(ModuloMapper), former, Millis(now))
+        let me = (MemberId::of("b:1"), true);
+        OwnershipView::new(me, table, Arc::new(ModuloMapper), former, Millis(now))
+    }
+
+    fn addresses(table: &MemberTable) -> Vec<(&str, bool)> {
+        let peers = table.peers().iter();
+        peers.map(|m| (m.address.as_str(), m.is_listed)).collect()
+    }
+
+    #[test]
+    fn whom_a_listed_member_lists_is_a_guest_until_the_last_one_drops_it() {
+        let a = MemberId::of("a:1");
+        let mut table = table(&["a:1", "b:1"]);
+        table.note(a, lists("a:1", &["a:1", "b:1", "d:1"]), Millis(0));
+        let turnover = table.turn_over();
+        assert_eq!(turnover.joined, [MemberId::of("d:1")]);
+        assert_eq!(addresses(&table), [("a:1", true), ("d:1", false)]);
+        // What a guest says of its list brings no further guests, or nobody could ever leave.
+        table.note(MemberId::of("d:1"), lists("d:1", &["d:1", "e:1"]), Millis(0));
+        assert!(table.turn_over().joined.is_empty());
+        table.set_list(&["a:1".into(), "d:1".into()]);
+        let turnover = table.turn_over();
+        assert_eq!(turnover.joined, [MemberId::of("e:1")]);
+        assert!(turnover.left.is_empty());
+        assert_eq!(addresses(&table), [("a:1", true), ("d:1", true), ("e:1", false)]);
+        table.set_list(&["a:1".into()]);
+        table.note(a, lists("a:1", &["a:1", "b:1"]), Millis(1));
+        let left = table.turn_over().left;
+        assert_eq!(
+            left.iter().map(|m| m.address.as_str()).collect::<Vec<_>>(),
+            ["d:1", "e:1"]
+        );
+    }
+
+    #[test]
+    fn a_dead_host_has_no_guests() {
+        let a = MemberId::of("a:1");
+        let mut table = table(&["a:1", "b:1"]);
+        table.note(a, lists("a:1", &["a:1", "b:1", "d:1"]), Millis(0));
+        table.turn_over();
+        table.note(a, ProbeResult::Refused, Millis(1));
+        assert_eq!(table.turn_over().left.len(), 1);
+    }
+
+    #[test]
+    fn while_lists_differ_all_hear_and_judge_from_then_on() {
+        let (a, c) = (MemberId::of("a:1"), MemberId::of("c:1"));
+        let mut table = table(&["a:1", "b:1", "c:1"]);
+        for (id, address) in [(a, "a:1"), (c, "c:1")] {
+            table.note(id, ProbeResult::Answer(said(address, true)), Millis(0));
+        }
+        let before = view(&table, None, 10);
+        let services: Vec<_> = (0..50)
+            .map(|n| ServiceKey::new("", "", &format!("s{n}")))
+            .collect();
+        table.note(a, lists("a:1", &["a:1", "b:1", "c:1", "d:1"]), Millis(1));
+        table.turn_over();
+        let d = MemberId::of("d:1");
+        table.note(d, lists("d:1", &["a:1", "b:1", "c:1", "d:1"]), Millis(1));
+        let differing = view(&table, Some(&before), 20);
+        assert!(!differing.lists_agree());
+        for service in &services {
+            assert!(matches!(differing.judge(service), Judge::Since(_)));
+            assert_eq!(
+                differing.hearers(service).count(),
+                4,
+                "three listed and the guest"
+            );
+            assert_ne!(differing.owner(service), Some(d), "a guest owns nothing");
+        }
+        table.set_list(&["a:1".into(), "b:1".into(), "c:1".into(), "d:1".into()]);
+        table.turn_over();
+        table.note(c, lists("c:1", &["a:1", "b:1", "c:1", "d:1"]), Millis(2));
+        let after = view(&table, Some(&differing), 30);
+        assert!(after.lists_agree());
+        for service in &services {
+            assert_eq!(after.hearers(service).count(), 2);
+            let judge = after.judge(service);
+            assert!(
+                judge == Judge::Elsewhere || judge == Judge::Since(Millis(30)),
+                "nothing that was heard by another list counts: {judge:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn what_was_said_earlier_and_comes_later_changes_nothing() {
+        let a = MemberId::of("a:1");
+        let mut table = table(&["a:1", "b:1"]);
+        let told = |count, ready| Probe {
+            count,
+            ..said("a:1", ready)
+        };
+        table.note(a, ProbeResult::Answer(told(2, true)), Millis(0));
+        table.note_said(&told(1, false));
+        table.note(a, ProbeResult::Answer(told(1, false)), Millis(1));
+        assert_eq!(table.peer(a).map(Member::is_serving), Some(true));
+        let restarted = Probe {
+            boot: 2,
+            ..told(1, false)
+        };
+        table.note_said(&restarted);
+        assert_eq!(table.peer(a).map(Member::is_serving), Some(false));
+    }
+
+    #[test]
+    fn a_member_is_unlisted_when_whoever_answers_disowns_it() {
+        let (a, c) = (MemberId::of("a:1"), MemberId::of("c:1"));
+        let mut table = table(&["a:1", "b:1", "c:1"]);
+        for (id, address) in [(a, "a:1"), (c, "c:1")] {
+            table.note(id, ProbeResult::Answer(said(address, true)), Millis(0));
+        }
+        assert!(table.note_disowned(a) && !table.note_disowned(a));
+        assert_eq!(table.note(a, ProbeResult::Missed, Millis(0)), None);
+        assert_eq!(table.peer(a).map(Member::state), Some(MemberState::Isolated));
+        assert!(!table.is_unlisted(), "c still knows it");
+        table.note(c, ProbeResult::Refused, Millis(1));
+        assert!(table.is_unlisted());
+        table.note(a, ProbeResult::Answer(said("a:1", true)), Millis(2));
+        assert!(!table.is_unlisted());
     }
 
     #[test]
     fn a_deputy_judges_from_the_first_moment_by_what_it_has_heard_before() {
         let (a, c) = (MemberId::of("a:1"), MemberId::of("c:1"));
-        let mut table = MemberTable::new(&["c:1".into(), "a:1".into()], 3);
+        let mut table = table(&["a:1", "b:1", "c:1"]);
         for (id, address) in [(a, "a:1"), (c, "c:1")] {
             table.note(id, ProbeResult::Answer(said(address, true)), Millis(0));
         }
@@ -356,7 +641,7 @@ mod tests {
     #[test]
     fn a_member_that_leaves_is_down_although_it_answers() {
         let c = MemberId::of("c:1");
-        let mut table = MemberTable::new(&["c:1".into()], 3);
+        let mut table = table(&["b:1", "c:1"]);
         let leaving = Probe {
             leaving: true,
             ..said("c:1", false)
@@ -368,7 +653,7 @@ mod tests {
     #[test]
     fn a_death_moves_only_that_members_share() {
         let (a, c) = (MemberId::of("a:1"), MemberId::of("c:1"));
-        let mut table = MemberTable::new(&["c:1".into(), "a:1".into()], 3);
+        let mut table = table(&["a:1", "b:1", "c:1"]);
         for (id, address) in [(a, "a:1"), (c, "c:1")] {
             table.note(id, ProbeResult::Answer(said(address, true)), Millis(0));
         }
@@ -405,7 +690,7 @@ mod tests {
     #[test]
     fn one_refused_connection_is_a_death_and_one_answer_a_return() {
         let a = MemberId::of("a:1");
-        let mut table = MemberTable::new(&["a:1".into()], 3);
+        let mut table = table(&["a:1", "b:1"]);
         assert_eq!(table.note(a, ProbeResult::Refused, Millis(0)), Some(Death::Gone));
         assert_eq!(table.peer(a).map(Member::state), Some(MemberState::Down));
         table.note(a, ProbeResult::Answer(said("a:1", false)), Millis(1));

@@ -489,6 +489,11 @@ pub struct Probe {
     pub connections: u32,
     /// Those of them that may be asked to move to another member.
     pub sdk_connections: u32,
+    /// How many times this process has told its state: what it told earlier may arrive later.
+    pub count: u64,
+    /// Its member list, sorted: whom it lists is followed by those that list it, and beats are handled with more care
+    /// while lists differ.
+    pub members: Vec<String>,
 }
 
 /// A client's write on its way to the owner.

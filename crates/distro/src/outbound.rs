@@ -2,6 +2,7 @@
 //! stream takes them. Nothing is queued per peer but what the peer asked for.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use hashbrown::HashSet;
@@ -47,6 +48,8 @@ pub enum LinkError {
 #[derive(Debug, Default)]
 pub(crate) struct Outbound {
     link: Option<LinkId>,
+    /// The member has left, and comes back as another peer if at all.
+    is_retired: bool,
     /// Last sequence number that was handed to the stream.
     sent: u64,
     /// Bucket that comes next in the snapshot of this member's own rows.
@@ -125,6 +128,14 @@ impl Outbound {
         }
     }
 
+    /// Ends for good: the member has left.
+    pub(crate) fn retire(&mut self) {
+        *self = Outbound {
+            is_retired: true,
+            ..Outbound::default()
+        };
+    }
+
     fn has_work(&self) -> bool {
         !self.staged.is_empty()
             || !self.wants.is_empty()
@@ -135,10 +146,13 @@ impl Outbound {
 
 impl Engine {
     /// The outbound link to a member is set up.
-    pub fn link_up(&self, to: MemberId, welcome: &Welcome, effects: &mut Effects) -> LinkId {
+    pub fn link_up(&self, to: MemberId, welcome: &Welcome, now: Now, effects: &mut Effects) -> LinkId {
         let link = self.new_link(to);
-        if let Some(peer) = self.peers.get(&to) {
-            let mut outbound = peer.outbound.lock();
+        self.members.lock().note_owned(to);
+        if let Some(peer) = self.peer(to)
+            && let mut outbound = peer.outbound.lock()
+            && !outbound.is_retired
+        {
             outbound.renew(Some(link));
             match welcome.resume {
                 Resume::Fresh => {
@@ -158,13 +172,16 @@ impl Engine {
             }
         }
         effects.push(Effect::LinkReady(to));
+        self.take_turnover(now, effects);
         link
     }
 
     /// A member refused this member's hello.
-    pub fn link_refused(&self, refusal: &LinkRefusal, effects: &mut Effects) {
-        if let LinkRefusal::EpochUsed { at_least } = refusal {
-            self.raise_epoch(*at_least, effects);
+    pub fn link_refused(&self, by: MemberId, refusal: &LinkRefusal, now: Now, effects: &mut Effects) {
+        match refusal {
+            LinkRefusal::EpochUsed { at_least } => self.raise_epoch(*at_least, effects),
+            LinkRefusal::NotAMember { .. } => self.disowned_by(by, now, effects),
+            _ => {}
         }
     }
 
@@ -178,13 +195,13 @@ impl Engine {
         }
     }
 
-    fn outbound_peer(&self, link: LinkId) -> Option<&Peer> {
-        self.peers.get(&link.member)
+    fn outbound_peer(&self, link: LinkId) -> Option<Arc<Peer>> {
+        self.peer(link.member)
     }
 
     /// Takes note of a beat that its owner shall hear of.
     pub fn relay_beat(&self, owner: MemberId, service: &ServiceKey, row: RowKey, now: Now) {
-        let Some(peer) = self.peers.get(&owner) else {
+        let Some(peer) = self.peer(owner) else {
             return;
         };
         let mut outbound = peer.outbound.lock();
@@ -354,10 +371,11 @@ impl Engine {
     fn followed(&self) -> Vec<Followed> {
         let own = Followed {
             member: self.me.0,
-            boot: self.boot,
+            boot: self.boot(),
             seq: self.log.head(),
         };
-        let others = self.peers.values().map(|peer| *peer.followed.lock());
+        let peers = self.peers();
+        let others = peers.values().map(|peer| *peer.followed.lock());
         std::iter::once(own).chain(others).collect()
     }
 
@@ -425,7 +443,7 @@ impl Engine {
             }
             Reply::Offer { rows } => {
                 drop(outbound);
-                self.take_offer(peer, rows, now, effects);
+                self.take_offer(&peer, rows, now, effects);
             }
             want => {
                 if outbound.wants.len() >= MAX_WANTS {

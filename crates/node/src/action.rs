@@ -110,6 +110,16 @@ pub enum Action {
         /// For a forwarded write: where its change stands in the log of the member that accepted it.
         accepted: Option<Accepted>,
     },
+    /// Another member has come to the list: dial it, and again whenever the link breaks.
+    Joined {
+        /// The member, one of [`Node::peers`](crate::Node::peers) now.
+        member: MemberId,
+    },
+    /// A member has left the list: end the links with it. Forwards to it have been sent elsewhere.
+    Left {
+        /// The member.
+        member: MemberId,
+    },
     /// Frames wait for a member: drain `poll_link` when its link can take more.
     LinkReady {
         /// The member at the other end.

@@ -32,7 +32,7 @@ impl Node {
     ///
     /// # Errors
     /// [`NodeError::NotReady`] while this node is loading, [`NodeError::Leaving`] while it leaves,
-    /// [`NodeError::Overridden`], [`NodeError::TooManyConnections`].
+    /// [`NodeError::Overridden`], [`NodeError::Unlisted`], [`NodeError::TooManyConnections`].
     pub fn open_connection(
         &self,
         info: ConnectionInfo,
@@ -56,8 +56,9 @@ impl Node {
 
     /// A connection is gone: so is everything it registered and subscribed.
     ///
-    /// What a client registered that was asked to move stays until it is registered anew, or for a grace. While this node leaves, what it registered stays: the client is on its way to another member, and the others
-    /// keep the rows as orphans until it is there.
+    /// What a client registered that was asked to move stays until it is registered anew, or for a grace. While this node
+    /// leaves or is unlisted, what it registered stays: the client is on its way to another member, and the others keep
+    /// the rows as orphans until it is there.
     pub fn close_connection(&self, id: ConnectionId, now: Now, actions: &mut Actions) {
         let Some(connection) = self.connections.close(id, &self.pusher) else {
             return;
@@ -66,14 +67,29 @@ impl Node {
         if self.is_leaving() {
             return;
         }
+        if self.is_unlisted() {
+            self.left_behind.lock().push(connection.client);
+            return;
+        }
         if self.movers.take(&connection, &self.config, now.mono) {
             actions.wake();
             return;
         }
+        self.close_clients(&[connection.client], now, actions);
+    }
+
+    /// This node is listed again: what the connections had registered that ended meanwhile goes now.
+    pub(crate) fn close_left_behind(&self, now: Now, actions: &mut Actions) {
+        let clients = std::mem::take(&mut *self.left_behind.lock());
+        self.close_clients(&clients, now, actions);
+    }
+
+    fn close_clients(&self, clients: &[ClientId], now: Now, actions: &mut Actions) {
         let mut effects = Effects::default();
-        let log = self.engine.log();
-        self.registry
-            .close_client(connection.client, now, log, &mut effects.changes);
+        for client in clients {
+            let (log, changes) = (self.engine.log(), &mut effects.changes);
+            self.registry.close_client(*client, now, log, changes);
+        }
         self.settle(effects, now, actions);
     }
 
@@ -95,7 +111,7 @@ impl Node {
     /// Replaces all that a connection publishes for a service: one instance, a batch, or nothing.
     ///
     /// # Errors
-    /// [`NodeError::UnknownConnection`], [`NodeError::NotNaming`], [`NodeError::WrongKind`].
+    /// [`NodeError::UnknownConnection`], [`NodeError::NotNaming`], [`NodeError::WrongKind`], [`NodeError::Unlisted`].
     pub fn register(
         &self,
         id: ConnectionId,
@@ -104,7 +120,7 @@ impl Node {
         now: Now,
         actions: &mut Actions,
     ) -> Result<(), NodeError> {
-        let client = self.naming_client(id, now)?;
+        let client = self.writing_client(id, now)?;
         if !instances.is_empty() {
             self.check_kind(service, true)?;
         }
@@ -120,7 +136,7 @@ impl Node {
     /// Removes what a connection publishes for a service, or only the named row of its batch.
     ///
     /// # Errors
-    /// [`NodeError::UnknownConnection`], [`NodeError::NotNaming`].
+    /// [`NodeError::UnknownConnection`], [`NodeError::NotNaming`], [`NodeError::Unlisted`].
     pub fn deregister(
         &self,
         id: ConnectionId,
@@ -129,7 +145,7 @@ impl Node {
         now: Now,
         actions: &mut Actions,
     ) -> Result<(), NodeError> {
-        let client = self.naming_client(id, now)?;
+        let client = self.writing_client(id, now)?;
         let mut effects = Effects::default();
         let log = self.engine.log();
         let hash = row.stable_hash(service);
@@ -138,6 +154,15 @@ impl Node {
             .unpublish(client, service, hash, now, log, &mut effects.changes);
         self.settle(effects, now, actions);
         done.map_err(|_| NodeError::UnknownConnection)
+    }
+
+    /// The client, if what it registers here reaches the other members.
+    fn writing_client(&self, id: ConnectionId, now: Now) -> Result<ClientId, NodeError> {
+        let client = self.naming_client(id, now)?;
+        if self.is_unlisted() {
+            return Err(NodeError::Unlisted);
+        }
+        Ok(client)
     }
 
     pub(crate) fn naming_client(&self, id: ConnectionId, now: Now) -> Result<ClientId, NodeError> {

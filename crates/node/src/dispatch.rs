@@ -116,6 +116,15 @@ impl Node {
         self.route_again(forwarded, now, actions);
     }
 
+    /// A member has left: what it was to answer goes to who owns it now. Whatever it may have done with it is as old as the
+    /// write itself.
+    pub(crate) fn forward_elsewhere(&self, left: MemberId, now: Now, actions: &mut Actions) {
+        for mut forwarded in self.pending.take_forwards_to(left) {
+            forwarded.way.has_failed = true;
+            self.route_again(forwarded, now, actions);
+        }
+    }
+
     fn route_again(&self, forwarded: Forwarded, now: Now, actions: &mut Actions) {
         let Forwarded {
             ticket,

@@ -88,6 +88,9 @@ pub enum NodeError {
     /// Operators have set a status that refuses this.
     #[error("server is {} now, please try again later!", .0.name())]
     Overridden(ServerStatus),
+    /// No other member lists this node: it serves reads only.
+    #[error("server is ISOLATION now, no other member lists it, please try another one!")]
+    Unlisted,
     /// A bounded queue is full.
     #[error("the node has more to do than it can hold: {0}")]
     OverLimit(&'static str),
@@ -126,6 +129,7 @@ impl NodeError {
             NodeError::NotReady
                 | NodeError::Leaving
                 | NodeError::Overridden(_)
+                | NodeError::Unlisted
                 | NodeError::OverLimit(_)
                 | NodeError::Outdated { .. }
                 | NodeError::UnknownConnection

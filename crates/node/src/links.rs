@@ -2,14 +2,31 @@
 
 use rollcall_core::{MemberId, Now};
 use rollcall_distro::message::{Frame, LinkHello, LinkRefusal, Probe, Reply, Welcome};
-use rollcall_distro::{Effects, LinkError, LinkId, ProbeResult};
+use rollcall_distro::{Effects, LacksSelf, LinkError, LinkId, ProbeResult};
 use smol_str::SmolStr;
 
 use crate::action::Actions;
 use crate::node::Node;
 
 impl Node {
-    /// Whom to dial: all configured members but this one.
+    /// Takes another member list, this node's own address included. Links, ownership and the copies of rows follow.
+    ///
+    /// # Errors
+    /// [`LacksSelf`]; nothing has changed then.
+    pub fn set_members(&self, list: &[SmolStr], now: Now, actions: &mut Actions) -> Result<(), LacksSelf> {
+        let mut effects = Effects::default();
+        let taken = self.engine.set_members(list, now, &mut effects);
+        self.settle(effects, now, actions);
+        actions.wake();
+        taken
+    }
+
+    /// The member list, sorted, this node included.
+    pub fn member_list(&self) -> Vec<SmolStr> {
+        self.engine.list()
+    }
+
+    /// Whom to dial: all members but this one, also those that only other members list.
     pub fn peers(&self) -> Vec<(MemberId, SmolStr)> {
         self.engine
             .members()
@@ -68,17 +85,20 @@ impl Node {
 
     /// An outbound link is set up.
     pub fn link_up(&self, to: MemberId, welcome: Welcome, now: Now, actions: &mut Actions) -> LinkId {
+        if self.is_unlisted() {
+            // It is the first that takes this node again, and shall not be told what has ended meanwhile.
+            self.close_left_behind(now, actions);
+        }
         let mut effects = Effects::default();
-        let link = self.engine.link_up(to, &welcome, &mut effects);
-        self.engine.step_gate(now, &mut effects);
+        let link = self.engine.link_up(to, &welcome, now, &mut effects);
         self.settle(effects, now, actions);
         link
     }
 
     /// A member refused this node's hello.
-    pub fn link_refused(&self, _to: MemberId, refusal: &LinkRefusal, now: Now, actions: &mut Actions) {
+    pub fn link_refused(&self, by: MemberId, refusal: &LinkRefusal, now: Now, actions: &mut Actions) {
         let mut effects = Effects::default();
-        self.engine.link_refused(refusal, &mut effects);
+        self.engine.link_refused(by, refusal, now, &mut effects);
         self.settle(effects, now, actions);
     }
 

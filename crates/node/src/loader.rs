@@ -227,10 +227,16 @@ impl Node {
         }
     }
 
-    fn serving_members(&self) -> Vec<SmolStr> {
+    /// The other members that clients may be sent to.
+    pub(crate) fn serving_members(&self) -> Vec<SmolStr> {
         let members = self.engine.members();
-        let serving = members.iter().filter(|m| m.is_serving());
+        let serving = members.iter().filter(|m| m.takes_clients());
         serving.map(|m| m.address.clone()).collect()
+    }
+
+    /// Asks all connections to move: the other members do not see what they register here any more.
+    pub(crate) fn send_clients_away(&self, now: Now, actions: &mut Actions) {
+        self.shed(self.connections.len(), self.serving_members(), now, actions);
     }
 
     fn shed(&self, n: usize, targets: Vec<SmolStr>, now: Now, actions: &mut Actions) {

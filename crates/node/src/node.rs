@@ -7,11 +7,13 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use parking_lot::Mutex;
 use rollcall_core::ownership::ModuloMapper;
+use rollcall_core::registry::change::ClientId;
 use rollcall_core::registry::clean::Lives;
 use rollcall_core::registry::digest::N_BUCKETS;
 use rollcall_core::{MemberId, Millis, Now, Registry, ServiceKey};
-use rollcall_distro::{DistroConfig, Effect, Effects, Engine, Fault};
+use rollcall_distro::{DistroConfig, Effect, Effects, Engine, Fault, Report};
 use smol_str::SmolStr;
 
 use crate::action::{Action, Actions};
@@ -44,6 +46,8 @@ pub struct Node {
     pub(crate) movers: Movers,
     pub(crate) fuzzy: FuzzyWatches,
     pub(crate) switches: Switches,
+    /// Clients whose connections ended while this node was unlisted.
+    pub(crate) left_behind: Mutex<Vec<ClientId>>,
     next_clean: AtomicU64,
     clean_bucket: AtomicU64,
 }
@@ -64,18 +68,10 @@ impl Node {
     pub fn new(config: NodeConfig, boot: u64, now: Now) -> Self {
         let me = MemberId::of(&config.self_address);
         let registry = Arc::new(Registry::new(me, config.seed, config.answer_budget, now.mono));
-        let mut peers: Vec<_> = config
-            .members
-            .iter()
-            .filter(|m| **m != config.self_address)
-            .cloned()
-            .collect();
-        peers.sort();
-        peers.dedup();
         let distro = DistroConfig {
             cluster: config.cluster_name.clone(),
             address: config.self_address.clone(),
-            peers,
+            members: config.members.clone(),
             mapper: Arc::new(ModuloMapper),
             log_capacity: config.log_capacity,
             probe_interval: config.probe_interval,
@@ -97,6 +93,7 @@ impl Node {
             switches: Switches::new(config.beat_interval),
             pending: Pending::default(),
             counters: Counters::default(),
+            left_behind: Mutex::default(),
             next_clean: AtomicU64::new(now.mono.0),
             clean_bucket: AtomicU64::new(0),
             registry,
@@ -119,10 +116,17 @@ impl Node {
         self.engine.is_leaving()
     }
 
+    /// True while whoever answers says that this node is not in its member list: it serves reads only.
+    pub fn is_unlisted(&self) -> bool {
+        self.engine.is_unlisted()
+    }
+
     /// Why this node refuses what only a ready node does.
     pub fn not_serving(&self) -> NodeError {
         if self.is_leaving() {
             NodeError::Leaving
+        } else if self.is_unlisted() {
+            NodeError::Unlisted
         } else {
             NodeError::NotReady
         }
@@ -247,12 +251,7 @@ impl Node {
 
     /// Asks every SDK connection to move to another member; returns how many. The shell spreads the messages.
     pub fn reset_connections(&self, actions: &mut Actions) -> usize {
-        let members = self.engine.members();
-        let serving: Vec<_> = members
-            .iter()
-            .filter(|m| m.is_serving())
-            .map(|m| m.address.clone())
-            .collect();
+        let serving = self.serving_members();
         let mut n_asked = 0;
         for connection in self.connections.all().into_iter().filter(|c| c.info.is_sdk) {
             let request_id = self.pusher.next_request_id();
@@ -293,7 +292,17 @@ impl Node {
                 Effect::Applied(origin, seq) => {
                     self.give(self.pending.reached(Some(origin), seq), actions);
                 }
+                Effect::Joined(member) => actions.push(Action::Joined { member }),
+                Effect::Left(member) => {
+                    actions.push(Action::Left { member });
+                    self.forward_elsewhere(member, now, actions);
+                }
                 Effect::Report(report) => {
+                    match report {
+                        Report::Unlisted => self.send_clients_away(now, actions),
+                        Report::Listed => self.close_left_behind(now, actions),
+                        _ => {}
+                    }
                     actions.push(Action::Report(report));
                     actions.wake();
                 }

@@ -70,12 +70,13 @@ pub struct PublisherStatus {
 }
 
 impl Node {
-    /// All members, sorted by address.
+    /// The members of the list, sorted by address.
     pub fn members(&self, now: Now) -> Vec<MemberStatus> {
         let mut members: Vec<_> = self
             .engine
             .members()
             .iter()
+            .filter(|m| m.is_listed)
             .map(|m| MemberStatus {
                 address: m.address.clone(),
                 state: m.state(),
@@ -97,10 +98,12 @@ impl Node {
         members
     }
 
-    /// The state of this node; `DOWN` while it leaves.
+    /// The state of this node; `DOWN` while it leaves, `ISOLATION` while it is unlisted.
     pub fn state(&self) -> MemberState {
         if self.is_leaving() {
             MemberState::Down
+        } else if self.is_unlisted() {
+            MemberState::Isolated
         } else if self.is_ready() {
             MemberState::Up
         } else {
@@ -345,6 +348,21 @@ impl Node {
             "rollcall_gate_limit_reached",
             "1 when this node became ready without all members' data",
             d.gate_limit_reached.load(Ordering::Relaxed) as usize,
+        );
+        m.gauge(
+            "rollcall_members",
+            "Members in the list, this one included",
+            self.member_list().len(),
+        );
+        m.gauge(
+            "rollcall_member_lists_differ",
+            "1 while some member that is reached has another list",
+            usize::from(!self.engine.view().lists_agree()),
+        );
+        m.gauge(
+            "rollcall_unlisted",
+            "1 while no member that answers lists this one",
+            usize::from(self.is_unlisted()),
         );
         m.gauge(
             "rollcall_ready",

@@ -98,6 +98,15 @@ impl Pending {
         self.0.lock().forwards.remove(&id)
     }
 
+    /// The forwards that a member has not answered.
+    pub(crate) fn take_forwards_to(&self, member: MemberId) -> Vec<Forwarded> {
+        let mut waits = self.0.lock();
+        let to_member = waits
+            .forwards
+            .extract_if(.., |_, forwarded| forwarded.to == member);
+        to_member.map(|(_, forwarded)| forwarded).collect()
+    }
+
     /// Holds an answer until the log of `member` is applied here up to `seq` (`None`: until some peer has this
     /// member's log up to there), at most until `deadline`.
     pub(crate) fn add_wait(&self, member: Option<MemberId>, seq: u64, deadline: Millis, answer: Answer) {

@@ -38,13 +38,19 @@ impl Node {
         Ok(self.read(service, now))
     }
 
-    /// A node that leaves goes on to answer reads: it still holds everything.
+    /// A node that leaves goes on to answer reads: it still holds everything. So does one that is unlisted: it has
+    /// nothing newer, and its clients have been told to go.
     pub(crate) fn check_readable(&self, now: Now) -> Result<(), NodeError> {
-        if self.engine.is_ready_at(now) || self.is_leaving() {
+        if self.engine.is_readable_at(now) || self.is_leaving() {
             Ok(())
         } else {
             Err(NodeError::NotReady)
         }
+    }
+
+    /// True when reads are answered: also while this node leaves, or is unlisted.
+    pub fn serves_reads(&self, now: Now) -> bool {
+        self.check_readable(now).is_ok()
     }
 
     /// A page of the service names of a group, sorted.

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use rollcall_core::{Instance, MemberId, Millis, Now, ServiceKey};
-use rollcall_distro::message::{Forward, Probe, WireError, WireWrite};
+use rollcall_distro::message::{Forward, LinkRefusal, Probe, WireError, WireWrite};
 use rollcall_node::{
     Action, Actions, ConnectionInfo, ForwardId, HttpWrite, MemberState, Node, NodeConfig, NodeError,
     ProbeResult, Ticket, WriteDone,
@@ -29,7 +29,7 @@ fn node_among_three() -> Node {
     node
 }
 
-fn answer_probe(node: &Node, address: &str, now: Now) {
+fn answer_probe(node: &Node, address: &str, now: Now) -> Actions {
     let probe = Probe {
         cluster: "rollcall".into(),
         mapper: "modulo".into(),
@@ -41,13 +41,13 @@ fn answer_probe(node: &Node, address: &str, now: Now) {
         rows: 0,
         connections: 0,
         sdk_connections: 0,
+        count: 0,
+        members: node.member_list().iter().map(ToString::to_string).collect(),
     };
-    node.probe_done(
-        MemberId::of(address),
-        ProbeResult::Answer(probe),
-        now,
-        &mut Actions::default(),
-    );
+    let mut actions = Actions::default();
+    let result = ProbeResult::Answer(probe);
+    node.probe_done(MemberId::of(address), result, now, &mut actions);
+    actions
 }
 
 fn service_owned_by(node: &Node, address: &str) -> ServiceKey {
@@ -107,6 +107,97 @@ fn a_node_that_leaves_is_down_and_says_so_to_newcomers() {
         (starting.state(), starting.not_serving()),
         (MemberState::Starting, NodeError::NotReady)
     );
+}
+
+#[test]
+fn a_forward_to_a_member_that_leaves_goes_to_the_next_owner() {
+    let node = node_among_three();
+    let service = service_owned_by(&node, ADDRESSES[1]);
+    let mut actions = Actions::default();
+    node.write(Ticket(1), register(&service), clock(2), &mut actions);
+    let (id, ..) = forward_in(&actions).unwrap();
+    let list = [ADDRESSES[0], ADDRESSES[2]].map(Into::into);
+    let mut actions = Actions::default();
+    node.set_members(&list, clock(3), &mut actions).unwrap();
+    assert!(forward_in(&actions).is_none(), "the third member still lists it");
+    let actions = answer_probe(&node, ADDRESSES[2], clock(4));
+    let left =
+        |action: &Action| matches!(action, Action::Left { member } if *member == MemberId::of(ADDRESSES[1]));
+    assert!(actions.0.iter().any(left));
+    let owner = node.owner(&service).unwrap();
+    match forward_in(&actions) {
+        Some((_, to, forward)) => {
+            assert_eq!((to, forward.hops), (MemberId::of(ADDRESSES[2]), 1));
+            assert_eq!(owner, ADDRESSES[2]);
+        }
+        None => assert_eq!((owner.as_str(), node.registry().n_rows()), (ADDRESSES[0], 1)),
+    }
+    // What the member that left answers now is nothing to anybody.
+    let mut actions = Actions::default();
+    node.forward_failed(id, clock(5), &mut actions);
+    assert!(actions.0.is_empty());
+}
+
+#[test]
+fn a_list_without_the_node_itself_is_refused() {
+    let node = node_among_three();
+    let list = [ADDRESSES[1], ADDRESSES[2]].map(Into::into);
+    assert!(
+        node.set_members(&list, clock(2), &mut Actions::default())
+            .is_err()
+    );
+    assert_eq!(node.member_list(), ADDRESSES);
+}
+
+#[test]
+fn a_node_that_nobody_lists_reads_and_sends_its_clients_away() {
+    let node = node_among_three();
+    let info = ConnectionInfo {
+        is_sdk: true,
+        is_naming: true,
+        ..ConnectionInfo::default()
+    };
+    let id = node
+        .open_connection(info, clock(2), &mut Actions::default())
+        .unwrap();
+    let service = ServiceKey::new("", "", "s");
+    let instances = vec![Instance::at("10.1.0.1", 80)];
+    node.register(id, &service, instances, clock(2), &mut Actions::default())
+        .unwrap();
+    let disown = |address: &str| {
+        let refusal = LinkRefusal::NotAMember {
+            member: ADDRESSES[0].into(),
+        };
+        let mut actions = Actions::default();
+        node.link_refused(MemberId::of(address), &refusal, clock(3), &mut actions);
+        actions
+    };
+    disown(ADDRESSES[1]);
+    assert!(node.is_ready(), "the third member still lists it");
+    let epoch = node.link_hello().epoch;
+    let actions = disown(ADDRESSES[2]);
+    let is_reset = |action: &Action| matches!(action, Action::Reset { connection, .. } if *connection == id);
+    assert!(actions.0.iter().any(is_reset));
+    assert_eq!((node.state(), node.is_ready()), (MemberState::Isolated, false));
+    assert!(
+        node.link_hello().epoch > epoch,
+        "to the others it is another process"
+    );
+    assert_eq!(node.query(&service, clock(4)).unwrap().view.len(), 1);
+    let mut actions = Actions::default();
+    node.write(Ticket(1), register(&service), clock(4), &mut actions);
+    assert_eq!(answer_in(&actions), Some(Err(NodeError::Unlisted)));
+    let again = vec![Instance::at("10.1.0.1", 81)];
+    let registered = node.register(id, &service, again, clock(4), &mut Actions::default());
+    assert_eq!(registered, Err(NodeError::Unlisted));
+    let opened = node.open_connection(ConnectionInfo::default(), clock(4), &mut Actions::default());
+    assert_eq!(opened, Err(NodeError::Unlisted));
+    // Its readers go on seeing what is on its way to another member, until it is listed again.
+    node.close_connection(id, clock(5), &mut Actions::default());
+    assert_eq!(node.query(&service, clock(5)).unwrap().view.len(), 1);
+    answer_probe(&node, ADDRESSES[1], clock(6));
+    assert!(!node.is_unlisted());
+    assert_eq!(node.registry().n_rows(), 0);
 }
 
 #[test]

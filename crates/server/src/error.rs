@@ -257,6 +257,7 @@ impl From<&NodeError> for HttpFailure {
             NodeError::NotReady => Self::not_serving(MemberState::Starting),
             NodeError::Leaving => Self::not_serving(MemberState::Down),
             NodeError::Overridden(status) => Self::not_serving(status.name()),
+            NodeError::Unlisted => Self::not_serving(MemberState::Isolated),
             NodeError::OverLimit(_) | NodeError::Outdated { .. } => {
                 Self::text(StatusCode::SERVICE_UNAVAILABLE, text)
             }
@@ -305,6 +306,7 @@ impl From<&NodeError> for GrpcFailure {
                 );
                 Self::error(500, 300, text)
             }
+            NodeError::Unlisted => Self::error(500, 300, "Server is isolated,please try another one."),
             NodeError::OverLimit(_) | NodeError::Outdated { .. } => Self::error(503, 503, text),
             NodeError::PersistentUnavailable | NodeError::Page(_) => Self::error(500, 500, text),
         }
@@ -327,6 +329,15 @@ impl From<Violation> for GrpcFailure {
     fn from(violation: Violation) -> Self {
         Self::from(&NodeError::Param(violation))
     }
+}
+
+/// The innermost cause of an error whose outer ones only say that something failed.
+pub fn root_cause(error: &dyn std::error::Error) -> &dyn std::error::Error {
+    let mut cause = error;
+    while let Some(inner) = cause.source() {
+        cause = inner;
+    }
+    cause
 }
 
 #[cfg(test)]

@@ -183,6 +183,8 @@ impl Executor {
             }
             Action::Report(report) => self.log(report),
             Action::Wake => self.0.wake.notify_one(),
+            Action::Joined { member } => self.with_peers(|peers| peers.join(member)),
+            Action::Left { member } => self.with_peers(|peers| peers.leave(member)),
             Action::LinkReady { member } => self.with_peers(|peers| peers.link_ready(member)),
             Action::RepliesReady { member } => self.with_peers(|peers| peers.replies_ready(member)),
             Action::Redial { member } => self.with_peers(|peers| peers.redial(member)),
@@ -223,6 +225,10 @@ impl Executor {
                 warn!(member = address(id), "member is down: it does not answer");
             }
             Report::MemberBack(id) => info!(member = address(id), "member answers again"),
+            Report::Unlisted => warn!(
+                "no other member that answers lists this one: serving reads only, and sending clients to the others"
+            ),
+            Report::Listed => info!("listed by another member again: catching up before it serves"),
         }
     }
 

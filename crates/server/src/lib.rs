@@ -13,6 +13,7 @@ pub mod http;
 pub mod json;
 pub mod log_levels;
 pub mod machine;
+pub mod member_list;
 pub mod metrics;
 pub mod net;
 pub mod peer;

@@ -6,7 +6,7 @@ mod tests;
 pub mod text;
 pub mod timers;
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use http::StatusCode;
 use rollcall_core::registry::census::Census;
@@ -56,6 +56,12 @@ pub struct ShellMetrics {
     pub grpc_calls: Timers<GrpcCall>,
     /// HTTP calls, timed.
     pub http_calls: Timers<HttpCall>,
+    /// Member lists taken while the process runs.
+    pub member_list_changes: Counter,
+    /// Looks at the member list that found none that will do.
+    pub member_list_failures: Counter,
+    /// The last look at the member list found none that will do.
+    pub member_list_is_stale: AtomicBool,
     /// HTTP answers by class of status, from 1xx to 5xx.
     http_responses: [Counter; 5],
 }
@@ -98,6 +104,16 @@ impl ShellMetrics {
                 "rollcall_udp_too_large",
                 "Pushes over UDP not sent because no datagram holds the list",
                 self.udp_too_large.value(),
+            ),
+            (
+                "rollcall_member_list_changes",
+                "Member lists taken while the process runs",
+                self.member_list_changes.value(),
+            ),
+            (
+                "rollcall_member_list_failures",
+                "Looks at the member list that found none that will do",
+                self.member_list_failures.value(),
             ),
             (
                 "rollcall_udp_bad_acks",
@@ -163,6 +179,11 @@ pub fn gather(exec: &Executor, census: &Census, load: MachineLoad) -> Vec<Family
             store.n_waiting(),
         );
     }
+    gauge(
+        "rollcall_member_list_stale",
+        "1 while the member list cannot be used as its file or address server has it",
+        u64::from(exec.metrics().member_list_is_stale.load(Ordering::Relaxed)),
+    );
     gauge(
         "rollcall_streams",
         "Connections known to the shell",

@@ -15,10 +15,11 @@ use tracing::{info, warn};
 
 use crate::client_app::{ClientApp, ClientLimits};
 use crate::clock::Clock;
-use crate::config::Config;
+use crate::config::{Config, ConfigError};
 use crate::executor::Executor;
 use crate::http::app::{HttpApp, HttpSettings};
 use crate::log_levels::LogLevels;
+use crate::member_list::MemberList;
 use crate::net::{self, Port};
 use crate::peer::{PeerConfig, PeerError, Peers};
 use crate::shutdown::{self, Signals};
@@ -46,6 +47,9 @@ pub enum StartError {
     /// Signals cannot be listened for.
     #[error("cannot listen for signals: {0}")]
     Signals(io::Error),
+    /// The address server has no member list that will do.
+    #[error(transparent)]
+    Members(#[from] ConfigError),
     /// The store.
     #[error("{0}")]
     Store(#[from] StoreError),
@@ -86,9 +90,14 @@ pub async fn run(config: Config, log_levels: LogLevels) -> Result<(), StartError
         None => (None, Vec::new()),
     };
     raise_file_limit();
+    let list = MemberList::start(&config).await?;
 
     let clock = Clock::start();
     let mut node_config = config.node.clone();
+    if let Some(list) = &list {
+        node_config.members = list.members().to_vec();
+    }
+    let n_members = node_config.members.len();
     node_config.seed = fastrand::u64(..);
     let node = Arc::new(Node::new(node_config, fastrand::u64(1..), clock.now()));
     if !kept.is_empty() {
@@ -108,6 +117,7 @@ pub async fn run(config: Config, log_levels: LogLevels) -> Result<(), StartError
         )?;
     }
     let ticking = tokio::spawn(tick(exec.clone()));
+    let following = list.map(|list| tokio::spawn(list.follow(exec.clone())));
     let app = client_app(&config, &exec, log_levels);
     let port = Port::new(app, clock, stop.clone());
     tasks.spawn(net::serve(main, port.clone(), tasks.clone()));
@@ -117,12 +127,15 @@ pub async fn run(config: Config, log_levels: LogLevels) -> Result<(), StartError
         bind = %config.address(config.port),
         grpc_port = config.grpc_port,
         peer_port = config.peer_port,
-        members = config.node.members.len(),
+        members = n_members,
         "started"
     );
 
     let signal = signals.received().await;
     info!(signal, "ending");
+    if let Some(following) = following {
+        following.abort();
+    }
     shutdown::drain(&exec, config.drain_time).await;
     stop.cancel();
     tasks.close();

@@ -201,6 +201,24 @@ impl World {
         }
     }
 
+    /// A client does as it was asked: it closes its connection and connects to another node.
+    pub(super) fn client_moves(&mut self, n: usize, life: u64, connection: ConnectionId) {
+        if !self.is_alive(n, life) {
+            return;
+        }
+        let Some(client) = self.client_of(n, connection) else {
+            return;
+        };
+        self.connection_lost(client);
+        let sdk = &mut self.clients.sdk[client];
+        if sdk.is_slow && sdk.redo_at <= self.now {
+            sdk.redo_at = self.now + self.rng.u64(0..30_000);
+        }
+        self.with(n, |node, now, actions| {
+            node.close_connection(connection, now, actions)
+        });
+    }
+
     pub(super) fn connection_lost(&mut self, client: usize) {
         self.clients.sdk[client].connection = None;
         self.retry(client);

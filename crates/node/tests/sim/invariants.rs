@@ -28,12 +28,14 @@ fn had_log_gap(ready: &[(usize, &Node)]) -> bool {
 }
 
 impl World {
-    /// The nodes that would serve a read now. A node that stood still is asked as a client would ask it.
+    /// The nodes that would serve a read now and are in the cluster. A node that stood still is asked as a client would
+    /// ask it.
     fn ready(&self) -> Vec<(usize, &Node)> {
         let nodes = self.slots.iter().enumerate();
         nodes
             .filter(|(n, _)| !self.is_paused(*n))
             .filter_map(|(n, s)| s.node.as_ref().map(|x| (n, x)))
+            .filter(|(_, x)| !x.is_unlisted())
             .filter(|(n, x)| x.query(&ServiceKey::new("", "", "any"), self.clock(*n)).is_ok())
             .collect()
     }
@@ -44,6 +46,12 @@ impl World {
             return broken("an acknowledged write is visible to the next read", what.clone());
         }
         let now = self.now;
+        for n in 0..self.slots.len() {
+            if self.slots[n].node.as_ref().is_some_and(Node::is_unlisted) {
+                self.report.unlisted += 1;
+                self.oracle.node_crashed(n);
+            }
+        }
         let ready_now: Vec<usize> = self.ready().iter().map(|(n, _)| *n).collect();
         for n in &ready_now {
             self.oracle.ready_at.entry(*n).or_insert(now);
@@ -99,10 +107,8 @@ impl World {
                     State::Dead { .. } => {}
                 }
             }
-            let all_run = self
-                .slots
-                .iter()
-                .all(|s| s.node.as_ref().is_some_and(Node::is_ready));
+            let is_ready = |n: &usize| self.slots[*n].node.as_ref().is_some_and(Node::is_ready);
+            let all_run = self.wanted.iter().all(is_ready);
             match &mut promise.state {
                 State::Alive { .. } if promise.shown_by.len() >= ready.len() && !ready.is_empty() => {
                     promise.replicated_at.get_or_insert(now);
@@ -119,11 +125,24 @@ impl World {
     /// Invariants of a cluster that has come to rest.
     pub(super) fn check_at_rest(&mut self) -> Result<(), Broken> {
         let ready = self.ready();
-        if ready.len() != self.slots.len() {
+        let numbers: Vec<usize> = ready.iter().map(|(n, _)| *n).collect();
+        if numbers != self.wanted {
+            let what = format!("{numbers:?} of {:?}", self.wanted);
             return broken(
-                "every node becomes ready",
-                format!("{} of {}", ready.len(), self.slots.len()),
+                "every node of the list becomes ready, and no other stays so",
+                what,
             );
+        }
+        for (n, node) in &ready {
+            let list = node.member_list();
+            if self.wanted.iter().map(|m| &self.addresses[*m]).ne(list.iter())
+                || node.peers().len() + 1 != list.len()
+            {
+                return broken(
+                    "at rest all nodes have the same members",
+                    format!("node {n}: {list:?}"),
+                );
+            }
         }
         let Some((_, first)) = ready.first() else {
             return Ok(());
@@ -180,7 +199,7 @@ impl World {
             let Some((n, life, _)) = sdk.connection else {
                 continue;
             };
-            if !self.is_alive(n, life) {
+            if !self.is_alive(n, life) || !self.wanted.contains(&n) {
                 continue;
             }
             for (service, held) in &sdk.subscribes {

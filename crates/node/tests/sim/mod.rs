@@ -4,6 +4,7 @@
 
 pub(crate) mod clients;
 pub(crate) mod invariants;
+pub(crate) mod lists;
 pub(crate) mod oracle;
 pub(crate) mod world;
 
@@ -24,6 +25,8 @@ pub(crate) struct Plan {
     pub(crate) n_operations: usize,
     /// Crashes, each followed by a restart, and pauses.
     pub(crate) n_crashes: usize,
+    /// Changes of the member list: a node joins, leaves, or is replaced.
+    pub(crate) n_list_changes: usize,
     /// A fault planted in every node.
     pub(crate) planted: Option<Fault>,
     /// Print every event.
@@ -40,8 +43,18 @@ impl Plan {
             n_beating: 8,
             n_operations: 500,
             n_crashes: 3,
+            n_list_changes: 0,
             planted: None,
             print_trace: false,
+        }
+    }
+
+    /// A run in which the member list changes as well.
+    pub(crate) fn changing(seed: u64) -> Self {
+        Plan {
+            n_crashes: 1,
+            n_list_changes: 4,
+            ..Plan::of(seed)
         }
     }
 }
@@ -65,6 +78,12 @@ pub(crate) struct Report {
     pub(crate) paused: u64,
     /// Nodes restarted.
     pub(crate) restarted: u64,
+    /// Nodes that came to the member list.
+    pub(crate) joined: u64,
+    /// Nodes that were taken off the member list.
+    pub(crate) left: u64,
+    /// Checks that found a node which was off the list and knew it.
+    pub(crate) unlisted: u64,
     /// Checks of all invariants.
     pub(crate) checks: u64,
     /// Pushes that clients took.
@@ -82,6 +101,9 @@ impl std::ops::AddAssign for Report {
         self.crashed += other.crashed;
         self.restarted += other.restarted;
         self.paused += other.paused;
+        self.joined += other.joined;
+        self.left += other.left;
+        self.unlisted += other.unlisted;
         self.checks += other.checks;
         self.pushes += other.pushes;
         self.forwards += other.forwards;

@@ -154,6 +154,12 @@ impl Oracle {
         }
     }
 
+    /// Its process has ended for good, or nobody lists it any more.
+    pub(super) fn node_left(&mut self, n: usize) {
+        self.node_crashed(n);
+        self.started_at.remove(&n);
+    }
+
     pub(super) fn node_started(&mut self, n: usize, now: u64) {
         self.started_at.insert(n, now);
     }

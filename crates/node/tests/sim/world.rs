@@ -1,7 +1,7 @@
 //! The event loop: virtual time, the network between nodes, crashes and restarts.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap};
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 
 use rollcall_core::registry::change::RowOp;
 use rollcall_core::{MemberId, Millis, Now};
@@ -58,9 +58,17 @@ pub(super) enum Event {
     ForwardTimeout(usize, u64, ForwardId),
     Push(usize, u64, Push),
     Ack(usize, u64, ConnectionId, u64),
+    /// A client that was asked to goes to another node.
+    Move(usize, u64, ConnectionId),
     Crash,
     Resume(usize, u64),
     Restart(usize),
+    /// The member list changes for the next time.
+    ChangeList,
+    /// An operator saves a node's list.
+    SaveList(usize, Vec<usize>),
+    /// A node that has left the list ends.
+    Stop(usize, u64),
     Operation,
     Client(usize),
     Redo(usize, ConnectionId),
@@ -84,6 +92,8 @@ pub(super) struct Slot {
     paused_until: u64,
     /// Connections that their clients have closed while it stood still.
     pub(super) left_behind: Vec<ConnectionId>,
+    /// Its member list, by number.
+    pub(super) list: Vec<usize>,
     /// When the standing tick is due; an event with another time is void.
     tick_at: u64,
     tickets: BTreeMap<Ticket, Waiting>,
@@ -100,7 +110,14 @@ pub(super) struct World {
     events: BTreeMap<u64, Event>,
     next_event: u64,
     pub(super) slots: Vec<Slot>,
-    addresses: Vec<String>,
+    pub(super) addresses: Vec<String>,
+    /// The member list that operators want.
+    pub(super) wanted: Vec<usize>,
+    /// Until then some list is not yet as they want it.
+    pub(super) list_busy_until: u64,
+    pub(super) list_changes_left: usize,
+    /// Who dials whom again and again, by number and life.
+    dialers: BTreeSet<(usize, usize, u64)>,
     streams: BTreeMap<u64, Stream>,
     dialing: BTreeMap<(usize, usize), u64>,
     next_stream: u64,
@@ -113,13 +130,15 @@ pub(super) struct World {
 
 impl World {
     pub(super) fn new(plan: Plan) -> Self {
-        let addresses: Vec<String> = (1..=plan.n_nodes).map(|n| format!("10.9.0.{n}:8848")).collect();
+        let n_slots = plan.n_nodes + usize::from(plan.n_list_changes > 0);
+        let addresses: Vec<String> = (1..=n_slots).map(|n| format!("10.9.0.{n}:8848")).collect();
         let slot = || Slot {
             node: None,
             life: 0,
             wall_offset: 0,
             paused_until: 0,
             left_behind: Vec::new(),
+            list: (0..plan.n_nodes).collect(),
             tick_at: 0,
             tickets: BTreeMap::new(),
             next_ticket: 0,
@@ -132,8 +151,12 @@ impl World {
             queue: BinaryHeap::new(),
             events: BTreeMap::new(),
             next_event: 0,
-            slots: (0..plan.n_nodes).map(|_| slot()).collect(),
+            slots: (0..n_slots).map(|_| slot()).collect(),
             addresses,
+            wanted: (0..plan.n_nodes).collect(),
+            list_busy_until: 0,
+            list_changes_left: plan.n_list_changes,
+            dialers: BTreeSet::new(),
             streams: BTreeMap::new(),
             dialing: BTreeMap::new(),
             next_stream: 0,
@@ -161,6 +184,10 @@ impl World {
         if plan.n_crashes > 0 {
             let at = start + world.rng.u64(8_000..20_000);
             world.at(at, Event::Crash);
+        }
+        if plan.n_list_changes > 0 {
+            let at = start + world.rng.u64(5_000..15_000);
+            world.at(at, Event::ChangeList);
         }
         world.at(CHECK, Event::Check);
         world
@@ -279,6 +306,18 @@ impl World {
                 let to = self.index(member);
                 self.pump_frames(n, to);
             }
+            Action::Joined { member } => {
+                let to = self.index(member);
+                self.keep_dialing(n, to, life);
+            }
+            Action::Left { member } => {
+                let other = self.index(member);
+                let between = |s: &Stream| (s.from, s.to) == (n, other) || (s.from, s.to) == (other, n);
+                let streams = self.streams.iter().filter(|(_, s)| between(s));
+                for id in streams.map(|(id, _)| *id).collect::<Vec<_>>() {
+                    self.after(0, Event::StreamBroken(id));
+                }
+            }
             Action::RepliesReady { member } => {
                 let from = self.index(member);
                 self.pump_replies(from, n);
@@ -290,6 +329,8 @@ impl World {
                     .iter()
                     .find(|(_, s)| s.from == n && s.to == to)
                     .map(|(id, _)| *id);
+                // An attempt whose hello is out already is given up.
+                self.dialing.remove(&(n, to));
                 if let Some(stream) = stream {
                     self.after(0, Event::StreamBroken(stream));
                 }
@@ -329,8 +370,13 @@ impl World {
             Action::Detect {
                 connection,
                 request_id,
+            } => {
+                if self.client_of(n, connection).is_some() {
+                    let delay = self.latency();
+                    self.after(delay, Event::Ack(n, life, connection, request_id));
+                }
             }
-            | Action::Reset {
+            Action::Reset {
                 connection,
                 request_id,
                 ..
@@ -338,6 +384,8 @@ impl World {
                 if self.client_of(n, connection).is_some() {
                     let delay = self.latency();
                     self.after(delay, Event::Ack(n, life, connection, request_id));
+                    let later = delay + self.rng.u64(0..500);
+                    self.after(later, Event::Move(n, life, connection));
                 }
             }
             Action::Close { connection } => {
@@ -381,7 +429,7 @@ impl World {
     /// The node that would have to act on an event.
     fn actor(&self, event: &Event) -> Option<usize> {
         match event {
-            Event::Tick(n, ..) | Event::Dial(n, ..) | Event::Ack(n, ..) => Some(*n),
+            Event::Tick(n, ..) | Event::Dial(n, ..) | Event::Ack(n, ..) | Event::SaveList(n, ..) => Some(*n),
             Event::Hello(_, to, ..) | Event::Probe(_, to, ..) | Event::Forward(_, to, ..) => Some(*to),
             Event::Welcome(from, ..)
             | Event::ProbeDone(from, ..)
@@ -465,6 +513,15 @@ impl World {
                     });
                 }
             }
+            Event::Move(n, life, connection) => self.client_moves(n, life, connection),
+            Event::ChangeList => self.change_list(),
+            Event::SaveList(n, list) => self.save_list(n, list),
+            Event::Stop(n, life) => {
+                if self.is_alive(n, life) && !self.wanted.contains(&n) {
+                    self.take_down(n);
+                    self.oracle.node_left(n);
+                }
+            }
             Event::Crash => self.crash(),
             Event::Resume(n, life) => self.resume(n, life),
             Event::Restart(n) => self.restart(n),
@@ -493,8 +550,17 @@ impl World {
 
     // === streams ===
 
+    fn keep_dialing(&mut self, from: usize, to: usize, life: u64) {
+        if self.dialers.insert((from, to, life)) {
+            self.after(1, Event::Dial(from, to, life));
+        }
+    }
+
     fn dial(&mut self, from: usize, to: usize, life: u64) {
-        if !self.is_alive(from, life) {
+        let id = MemberId::of(&self.addresses[to]);
+        let node = self.slots[from].node.as_ref();
+        if !self.is_alive(from, life) || !node.is_some_and(|x| x.peers().iter().any(|p| p.0 == id)) {
+            self.dialers.remove(&(from, to, life));
             return;
         }
         let is_up = self.streams.values().any(|s| s.from == from && s.to == to);
@@ -537,7 +603,7 @@ impl World {
         answer: Result<(LinkId, Welcome), LinkRefusal>,
         until: u64,
     ) {
-        if self.now > until {
+        if self.now > until || self.dialing.get(&(from, to)) != Some(&until) {
             return;
         }
         self.dialing.remove(&(from, to));
@@ -676,23 +742,41 @@ impl World {
 
     /// One node at a time: the next crash waits until all are ready again and a little longer.
     fn crash(&mut self) {
-        let all_ready = self
-            .slots
-            .iter()
-            .all(|s| s.node.as_ref().is_some_and(Node::is_ready));
-        let all_settled = self.oracle.quiet_since_restart(self.now);
-        if !all_ready || !all_settled {
+        if !self.is_quiet() {
             if self.is_busy() {
                 self.after(1_000, Event::Crash);
             }
             return;
         }
-        let n = self.rng.usize(0..self.slots.len());
+        let n = self.wanted[self.rng.usize(0..self.wanted.len())];
         self.crashes_left -= 1;
         if self.rng.u32(0..3) == 0 {
             return self.pause(n);
         }
         self.report.crashed += 1;
+        self.take_down(n);
+        let down = match self.rng.u32(0..3) {
+            0 => self.rng.u64(200..1_500),
+            1 => self.rng.u64(1_500..8_000),
+            _ => self.rng.u64(8_000..25_000),
+        };
+        self.after(down, Event::Restart(n));
+        if self.crashes_left > 0 {
+            let next = down + self.rng.u64(5_000..25_000);
+            self.after(next, Event::Crash);
+        }
+    }
+
+    /// Every member is ready and has been so for a while, and no list is being changed: the next fault is a single one.
+    pub(super) fn is_quiet(&self) -> bool {
+        let is_ready = |n: &usize| self.slots[*n].node.as_ref().is_some_and(Node::is_ready);
+        self.wanted.iter().all(is_ready)
+            && self.oracle.quiet_since_restart(self.now)
+            && self.list_busy_until <= self.now
+    }
+
+    /// The process is gone from one moment to the next.
+    pub(super) fn take_down(&mut self, n: usize) {
         self.slots[n].node = None;
         self.slots[n].life += 1;
         self.slots[n].tickets.clear();
@@ -708,16 +792,6 @@ impl World {
         }
         self.oracle.node_crashed(n);
         self.node_lost(n);
-        let down = match self.rng.u32(0..3) {
-            0 => self.rng.u64(200..1_500),
-            1 => self.rng.u64(1_500..8_000),
-            _ => self.rng.u64(8_000..25_000),
-        };
-        self.after(down, Event::Restart(n));
-        if self.crashes_left > 0 {
-            let next = down + self.rng.u64(5_000..25_000);
-            self.after(next, Event::Crash);
-        }
     }
 
     /// The process stands still, with its sockets open. Its clients give up on it and move, as official ones do after
@@ -750,8 +824,9 @@ impl World {
     }
 
     fn restart(&mut self, n: usize) {
-        let members: Vec<&str> = self.addresses.iter().map(String::as_str).collect();
-        let mut config = NodeConfig::new(members[n], &members, self.plan.seed);
+        let list = self.slots[n].list.iter().map(|m| self.addresses[*m].as_str());
+        let members: Vec<&str> = list.collect();
+        let mut config = NodeConfig::new(&self.addresses[n], &members, self.plan.seed);
         if self.plan.seed.is_multiple_of(2) {
             // So small that a member that stands still falls out of it: the rest is up to the digests.
             config.log_capacity = 16;
@@ -773,8 +848,8 @@ impl World {
         self.oracle.node_started(n, self.now);
         self.slots[n].tick_at = self.now;
         self.after(0, Event::Tick(n, life, false));
-        for to in (0..self.slots.len()).filter(|to| *to != n) {
-            self.after(1, Event::Dial(n, to, life));
+        for to in self.slots[n].list.clone().into_iter().filter(|to| *to != n) {
+            self.keep_dialing(n, to, life);
         }
     }
 }

@@ -70,6 +70,8 @@ draft! {
     advertise: String,
     members: Vec<String>,
     member_file: String,
+    address_server: String,
+    address_server_interval: Millis,
     peer_addresses: Vec<String>,
     cluster_name: String,
     cluster_secret: String,
@@ -161,8 +163,14 @@ keys! {
         |text: &str| Ok::<_, String>(text.to_owned());
     members, "list of host:port", "none", "all members, this one included; without a port, the main port of this node",
         |text: &str| Ok::<_, String>(list(text));
-    member_file, "path", "none", "file with the members instead of `members`, in the form of `cluster.conf`: one a line, or several separated by commas",
+    member_file, "path", "none", "file with the members instead of `members`, in the form of `cluster.conf`: one a line, or several separated by commas; a change is taken while the node runs",
         |text: &str| Ok::<_, String>(text.to_owned());
+    address_server, "URL", "none", "server that tells the members, instead of `members`: `http://host:port/path` that answers in the form of `cluster.conf`",
+        |text: &str| match text.strip_prefix("http://") {
+            Some(rest) if !rest.is_empty() && !rest.starts_with('/') && !rest.contains(char::is_whitespace) => Ok(text.to_owned()),
+            _ => Err(format!("{text:?} is no address of a server, want http://host:port/path")),
+        };
+    address_server_interval, "time", "5s", "time between two questions to the address server", positive_time;
     peer_addresses, "list of member=host:port", "none",
         "peer ports that are not where `peer_port` says, for relays between members",
         |text: &str| Ok::<_, String>(list(text));

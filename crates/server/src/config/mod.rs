@@ -8,6 +8,7 @@ pub mod environment;
 pub mod file;
 pub mod keys;
 pub mod member_file;
+pub mod member_rules;
 pub mod validate;
 pub mod values;
 
@@ -20,6 +21,7 @@ use rollcall_node::config::NodeConfig;
 use smol_str::SmolStr;
 
 use self::keys::Draft;
+use self::member_rules::MemberRules;
 
 /// Settings of a process, checked.
 #[derive(Clone, Debug)]
@@ -36,6 +38,10 @@ pub struct Config {
     pub udp_port: u16,
     /// Peer addresses of members that are not at the usual distance from their main port.
     pub peer_addresses: HashMap<SmolStr, SmolStr>,
+    /// Where the member list comes from.
+    pub member_source: MemberSource,
+    /// What every member list must keep to.
+    pub member_rules: MemberRules,
     /// Secret that all members share; empty for none.
     pub cluster_secret: String,
     /// Path before all paths of the protocol.
@@ -56,6 +62,22 @@ pub struct Config {
     pub worker_threads: usize,
     /// Settings of the node.
     pub node: NodeConfig,
+}
+
+/// Where the member list comes from.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum MemberSource {
+    /// From `members`: it stays as it is.
+    Fixed,
+    /// From a file, which is looked at again and again.
+    File(String),
+    /// From an HTTP server, which is asked again and again.
+    AddressServer {
+        /// What to ask for, `http://host:port/path`.
+        url: String,
+        /// Time between two questions.
+        interval: Duration,
+    },
 }
 
 /// How logs are written.
@@ -96,9 +118,9 @@ impl Config {
         SocketAddr::new(self.bind, port)
     }
 
-    /// True when there are other members.
+    /// True when there are other members, or may come to be.
     pub fn is_cluster(&self) -> bool {
-        self.node.members.len() > 1
+        self.node.members.len() > 1 || self.member_source != MemberSource::Fixed
     }
 
     /// Reads all sources.

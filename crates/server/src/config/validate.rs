@@ -3,13 +3,15 @@
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr};
 
-use rollcall_core::{MemberId, Millis};
+use rollcall_core::Millis;
 use rollcall_node::config::NodeConfig;
 use smol_str::{SmolStr, format_smolstr};
 
 use super::keys::Draft;
+use super::member_file::{self, Entry};
+use super::member_rules::MemberRules;
 use super::values::duration;
-use super::{Config, ConfigError, LogFormat, member_file};
+use super::{Config, ConfigError, LogFormat, MemberSource};
 
 /// Distance of the gRPC port from the main port, where SDKs look for it.
 const GRPC_OFFSET: u16 = 1000;
@@ -32,31 +34,23 @@ pub fn config(draft: Draft) -> Result<Config, ConfigError> {
         [("port", port), ("grpc_port", grpc_port), ("peer_port", peer_port)],
     )?;
 
-    let listed = listed_members(&draft, port)?;
-    let advertise = advertised(&draft, bind, port, listed.is_empty())?;
-    let members = if listed.is_empty() {
-        vec![advertise.clone()]
-    } else {
-        listed
+    let source = member_source(&draft)?;
+    let is_alone = draft.members.is_none() && source == MemberSource::Fixed;
+    let rules = MemberRules {
+        advertise: advertised(&draft, bind, port, is_alone)?,
+        port,
+        distances: [
+            0,
+            i32::from(grpc_port) - i32::from(port),
+            i32::from(peer_port) - i32::from(port),
+        ],
     };
-    if !members.contains(&advertise) {
-        let rule = format!(
-            "the advertised address {advertise} is not in the member list ({}); members must list it exactly so",
-            members.join(", ")
-        );
-        return Err(ConfigError::new("advertise", draft.source("advertise"), rule));
-    }
-    let distances = [
-        0,
-        i32::from(grpc_port) - i32::from(port),
-        i32::from(peer_port) - i32::from(port),
-    ];
-    members_differ(&draft, &members, distances)?;
+    let members = first_members(&draft, &source, &rules)?;
+    let is_cluster = members.len() > 1 || source != MemberSource::Fixed;
     let cluster_secret = draft.cluster_secret.clone().unwrap_or_default();
-    if members.len() > 1 && !bind.is_loopback() && cluster_secret.is_empty() {
+    if is_cluster && !bind.is_loopback() && cluster_secret.is_empty() {
         let rule = format!(
-            "is required, since the peer port is bound to {bind} and there are {} members",
-            members.len()
+            "is required, since the peer port is bound to {bind} and there are, or may be, other members"
         );
         return Err(ConfigError::new(
             "cluster_secret",
@@ -64,13 +58,18 @@ pub fn config(draft: Draft) -> Result<Config, ConfigError> {
             rule,
         ));
     }
+    let node = node(&draft, &rules.advertise, &members)?;
+    let known = (source == MemberSource::Fixed).then_some(members.as_slice());
+    let peer_addresses = peer_addresses(&draft, known)?;
     Ok(Config {
         bind,
         port,
         grpc_port,
         peer_port,
         udp_port: draft.udp_port.unwrap_or(0),
-        peer_addresses: peer_addresses(&draft, &members)?,
+        peer_addresses,
+        member_source: source,
+        member_rules: rules,
         cluster_secret,
         context_path: draft.context_path.clone().unwrap_or_else(|| "/nacos".into()),
         data_dir: match draft.data_dir.as_deref() {
@@ -85,7 +84,7 @@ pub fn config(draft: Draft) -> Result<Config, ConfigError> {
         worker_threads: draft
             .worker_threads
             .unwrap_or_else(|| std::thread::available_parallelism().map_or(1, std::num::NonZero::get)),
-        node: node(&draft, &advertise, &members)?,
+        node,
     })
 }
 
@@ -178,49 +177,68 @@ fn own_ports_differ(draft: &Draft, ports: [(&str, u16); 3]) -> Result<(), Config
     Ok(())
 }
 
-/// The configured members as `host:port`, empty when none are.
-fn listed_members(draft: &Draft, port: u16) -> Result<Vec<SmolStr>, ConfigError> {
-    let (key, entries) = match (&draft.members, &draft.member_file) {
-        (Some(_), Some(_)) => {
-            let rule = "is given beside members, want only one of the two";
-            return Err(ConfigError::new("member_file", draft.source("member_file"), rule));
-        }
-        (Some(members), None) => {
-            // An empty list would start a single node that serves clients of its own.
-            if members.is_empty() {
-                let rule = "lists no member; leave the key out for a single node";
-                return Err(ConfigError::new("members", draft.source("members"), rule));
-            }
-            ("members", members.clone())
-        }
-        (None, Some(path)) => {
-            let entries = member_file::read(path, &draft.source("member_file"))?;
-            if entries.is_empty() {
-                let rule = format!("the file {path} lists no member");
-                return Err(ConfigError::new("member_file", draft.source("member_file"), rule));
-            }
-            ("member_file", entries)
-        }
-        (None, None) => return Ok(Vec::new()),
-    };
-    let error = |rule: String| ConfigError::new(key, draft.source(key), rule);
-    let mut members: Vec<SmolStr> = Vec::new();
-    for entry in &entries {
-        let member = address(entry, Some(port)).map_err(&error)?;
-        if members.contains(&member) {
-            return Err(error(format!("{member} is listed twice")));
-        }
-        if let Some(other) = members
-            .iter()
-            .find(|other| MemberId::of(other) == MemberId::of(&member))
-        {
-            return Err(error(format!(
-                "{member} and {other} have the same identity, change one name"
-            )));
-        }
-        members.push(member);
+/// Where the list comes from; only one of the three keys may be given.
+fn member_source(draft: &Draft) -> Result<MemberSource, ConfigError> {
+    let given = [
+        ("members", draft.members.is_some()),
+        ("member_file", draft.member_file.is_some()),
+        ("address_server", draft.address_server.is_some()),
+    ];
+    let mut given = given.into_iter().filter(|key| key.1).map(|key| key.0);
+    if let (Some(one), Some(other)) = (given.next(), given.next()) {
+        let rule = format!("is given beside {one}, want only one of the two");
+        return Err(ConfigError::new(other, draft.source(other), rule));
     }
-    Ok(members)
+    Ok(match (&draft.member_file, &draft.address_server) {
+        (Some(path), _) => MemberSource::File(path.clone()),
+        (None, Some(url)) => MemberSource::AddressServer {
+            url: url.clone(),
+            interval: duration(draft.address_server_interval.unwrap_or(Millis::secs(5))),
+        },
+        (None, None) => MemberSource::Fixed,
+    })
+}
+
+/// The members at the start as `host:port`; this node alone when none are given, or the address server is yet to tell.
+fn first_members(
+    draft: &Draft,
+    source: &MemberSource,
+    rules: &MemberRules,
+) -> Result<Vec<SmolStr>, ConfigError> {
+    let (key, entries) = match (source, &draft.members) {
+        (MemberSource::File(path), _) => {
+            let error = |rule| ConfigError::new("member_file", draft.source("member_file"), rule);
+            let text = member_file::read(path).map_err(error)?;
+            ("member_file", member_file::parse(&text))
+        }
+        // An empty list would start a single node that serves clients of its own.
+        (MemberSource::Fixed, Some(members)) if members.is_empty() => {
+            let rule = "lists no member; leave the key out for a single node";
+            return Err(ConfigError::new("members", draft.source("members"), rule));
+        }
+        (MemberSource::Fixed, Some(members)) => (
+            "members",
+            members
+                .iter()
+                .map(|text| Entry {
+                    line: 1,
+                    text: text.clone(),
+                })
+                .collect(),
+        ),
+        (MemberSource::AddressServer { .. }, _) | (MemberSource::Fixed, None) => {
+            return Ok(vec![rules.advertise.clone()]);
+        }
+    };
+    rules.check(&entries).map_err(|error| {
+        let key = if error.lacks_self { "advertise" } else { key };
+        let rule = match source {
+            _ if error.lacks_self => error.rule,
+            MemberSource::File(path) => format!("the file {path}: {error}"),
+            _ => error.rule,
+        };
+        ConfigError::new(key, draft.source(key), rule)
+    })
 }
 
 fn advertised(draft: &Draft, bind: IpAddr, port: u16, is_alone: bool) -> Result<SmolStr, ConfigError> {
@@ -235,46 +253,11 @@ fn advertised(draft: &Draft, bind: IpAddr, port: u16, is_alone: bool) -> Result<
     }
 }
 
-/// Two members on one host need ports of their own, derived ones included.
-fn members_differ(draft: &Draft, members: &[SmolStr], distances: [i32; 3]) -> Result<(), ConfigError> {
-    let key = if draft.member_file.is_some() {
-        "member_file"
-    } else {
-        "members"
-    };
-    let ports = |member: &str| {
-        let (host, port) = member.rsplit_once(':')?;
-        let port: i32 = port.parse().ok()?;
-        Some((host.to_owned(), distances.map(|distance| port + distance)))
-    };
-    for (at, member) in members.iter().enumerate() {
-        let Some((host, own)) = ports(member) else {
-            continue;
-        };
-        if members.len() > 1 && own.iter().any(|port| !(1..=65_535).contains(port)) {
-            let rule =
-                format!("{member} has no room for its ports {own:?} (main, gRPC, peer) between 1 and 65535");
-            return Err(ConfigError::new(key, draft.source(key), rule));
-        }
-        for other in members.iter().take(at) {
-            let Some((other_host, theirs)) = ports(other) else {
-                continue;
-            };
-            let shared = own.iter().find(|port| theirs.contains(port));
-            if let (true, Some(port)) = (host == other_host, shared) {
-                let rule = format!(
-                    "{other} and {member} both need port {port}: each member uses its main port, +{} for gRPC and +{} for members; \
-                     choose main ports that are further apart, such as 10",
-                    distances[1], distances[2]
-                );
-                return Err(ConfigError::new(key, draft.source(key), rule));
-            }
-        }
-    }
-    Ok(())
-}
-
-fn peer_addresses(draft: &Draft, members: &[SmolStr]) -> Result<HashMap<SmolStr, SmolStr>, ConfigError> {
+/// `members`: the list, if it cannot change.
+fn peer_addresses(
+    draft: &Draft,
+    members: Option<&[SmolStr]>,
+) -> Result<HashMap<SmolStr, SmolStr>, ConfigError> {
     let error = |rule: String| ConfigError::new("peer_addresses", draft.source("peer_addresses"), rule);
     let mut addresses = HashMap::new();
     for entry in draft.peer_addresses.iter().flatten() {
@@ -282,7 +265,7 @@ fn peer_addresses(draft: &Draft, members: &[SmolStr]) -> Result<HashMap<SmolStr,
             .split_once('=')
             .ok_or_else(|| error(format!("{entry:?} is not of the form member=host:port")))?;
         let member = address(member.trim(), None).map_err(error)?;
-        if !members.contains(&member) {
+        if members.is_some_and(|members| !members.contains(&member)) {
             return Err(error(format!("{member} is not in the member list")));
         }
         addresses.insert(member, address(target.trim(), None).map_err(error)?);
@@ -291,7 +274,7 @@ fn peer_addresses(draft: &Draft, members: &[SmolStr]) -> Result<HashMap<SmolStr,
 }
 
 /// Reads `host:port`, `[v6]:port`, or without a port where there is a default.
-fn address(text: &str, default_port: Option<u16>) -> Result<SmolStr, String> {
+pub(super) fn address(text: &str, default_port: Option<u16>) -> Result<SmolStr, String> {
     let rule = || format!("{text:?} is no address, want host:port");
     let (host, port) = if let Some(rest) = text.strip_prefix('[') {
         let (host, port) = rest.split_once(']').ok_or_else(rule)?;

@@ -99,7 +99,13 @@ fn ports_that_collide_name_both_members() {
 
 #[test]
 fn lists_are_checked() {
-    assert!(error(&[("members", "127.0.0.1:8848,127.0.0.1:8848")]).contains("is listed twice"));
+    let config = load(&[("members", "127.0.0.1:8848,127.0.0.1,127.0.0.2:8848")]).unwrap();
+    assert_eq!(config.node.members, ["127.0.0.1:8848", "127.0.0.2:8848"]);
+    let both = [("member_file", "x"), ("address_server", "http://a:1/x")];
+    assert_eq!(
+        error(&both),
+        "address_server (test): is given beside member_file, want only one of the two"
+    );
     assert!(error(&[("members", "127.0.0.1:8848"), ("member_file", "x")]).contains("only one of the two"));
     assert!(error(&[("member_file", "/nowhere/cluster.conf")]).contains("cannot read the file"));
     let text = error(&[("peer_addresses", "n9:1=127.0.0.1:2")]);
@@ -133,6 +139,64 @@ fn a_member_file_is_read() {
     std::fs::write(file.path(), "# all\r\n127.0.0.1:8848\r\n127.0.0.1:8858\r\n").unwrap();
     let config = load(&[("member_file", file.path().to_str().unwrap())]).unwrap();
     assert_eq!(config.node.members, ["127.0.0.1:8848", "127.0.0.1:8858"]);
+}
+
+#[test]
+fn every_form_of_a_member_file_is_read() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let path = file.path().to_str().unwrap();
+    let read = |text: &str| {
+        std::fs::write(file.path(), text).unwrap();
+        load(&[("member_file", path)]).map(|config| config.node.members)
+    };
+    let text = "#it is all comment\n127.0.0.1:8848?raft_port=8807\n127.0.0.2 # its name\n\n\tn3:8858 , n4\n\
+                [::1]:8848\n127.0.0.1\nn4:8848";
+    let members = [
+        "127.0.0.1:8848",
+        "127.0.0.2:8848",
+        "n3:8858",
+        "n4:8848",
+        "[::1]:8848",
+    ];
+    assert_eq!(read(text).unwrap(), members);
+    for (text, rule) in [
+        (
+            "127.0.0.1:8848\nhttp://n2:8848\n",
+            "line 2: \"http://n2:8848\" is no address, want host:port",
+        ),
+        (
+            "127.0.0.1\n\nn2:0",
+            "line 3: \"n2:0\" is no address, want host:port",
+        ),
+    ] {
+        let error = read(text).unwrap_err().to_string();
+        assert_eq!(error, format!("member_file (test): the file {path}: {rule}"));
+    }
+    let error = read("127.0.0.2\n127.0.0.3\n").unwrap_err().to_string();
+    assert_eq!(
+        error,
+        "advertise (default): the advertised address 127.0.0.1:8848 is not in the member list \
+         (127.0.0.2:8848, 127.0.0.3:8848); members must list it exactly so"
+    );
+}
+
+#[test]
+fn an_address_server_is_an_address_and_needs_a_secret_like_a_list() {
+    for bad in ["n1:8080", "https://n1/x", "http://", "http:///x", "http://a b"] {
+        assert!(
+            error(&[("address_server", bad)]).contains("want http://host:port/path"),
+            "{bad}"
+        );
+    }
+    let server = ("address_server", "http://127.0.0.1:8080/list");
+    let config = load(&[server]).unwrap();
+    assert!(config.is_cluster());
+    assert_eq!(config.node.members, ["127.0.0.1:8848"]);
+    let text = error(&[server, ("bind", "0.0.0.0"), ("advertise", "n1")]);
+    assert!(
+        text.starts_with("cluster_secret (default): is required"),
+        "{text}"
+    );
 }
 
 #[test]

@@ -52,8 +52,9 @@ impl Unary {
         payload: &Payload,
     ) -> Result<Payload, GrpcFailure> {
         let node = self.exec.node();
-        // A node that leaves sends newcomers away, and goes on to serve the clients that it still has.
-        let is_served = node.is_ready() || (node.is_leaving() && transport.established().is_some());
+        // A node that leaves or is unlisted sends newcomers away, and goes on to serve the clients that it still has.
+        let keeps = || node.serves_reads(self.exec.now()) && transport.established().is_some();
+        let is_served = node.is_ready() || keeps();
         if !is_served {
             return Err(node.not_serving().into());
         }

@@ -255,8 +255,8 @@ impl HttpApp {
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
         let node = self.exec().node();
-        // A node that leaves still reads, and answers a write with what the node says.
-        if route.is_naming && !node.is_ready() && !node.is_leaving() {
+        // A node that leaves or is unlisted still reads, and answers a write with what the node says.
+        if route.is_naming && !node.is_ready() && !node.serves_reads(self.exec().now()) {
             return Err(node.not_serving().into());
         }
         if route.is_switched() {

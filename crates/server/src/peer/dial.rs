@@ -85,3 +85,23 @@ pub(super) async fn client(stream: TcpStream) -> Result<Client, DialError> {
         .await?;
     Ok(DistroClient::new(channel).max_decoding_message_size(MESSAGE_LIMIT))
 }
+
+#[cfg(test)]
+mod tests {
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn each_address_of_a_name_is_tried_whenever_it_is_dialed() {
+        // On many machines the name has an IPv6 address too, where nobody listens.
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let target = format!("localhost:{}", listener.local_addr().unwrap().port());
+        for _ in 0..2 {
+            let stream = connect(&target).await.unwrap();
+            assert!(stream.peer_addr().unwrap().ip().is_loopback());
+        }
+        drop(listener);
+        assert!(matches!(connect(&target).await, Err(DialError::Refused)));
+    }
+}

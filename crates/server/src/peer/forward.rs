@@ -20,6 +20,7 @@ use tracing::{debug, warn};
 
 use super::handshake::Session;
 use super::{FORWARDS_AT_ONCE, MESSAGE_LIMIT, Peer, Shared, sessions};
+use crate::error::root_cause;
 
 /// Path of forwarded writes.
 pub(super) const PATH: &str = "/forward";
@@ -41,7 +42,7 @@ enum Failure {
     NoSession,
     #[error("no answer in time")]
     Late,
-    #[error("{}", root(.0))]
+    #[error("{}", root_cause(.0))]
     Http(#[from] reqwest::Error),
     #[error("answered {0}")]
     Status(StatusCode),
@@ -49,15 +50,6 @@ enum Failure {
     TooLarge,
     #[error("bad reply: {0}")]
     Codec(#[from] CodecError),
-}
-
-/// The innermost cause: the outer ones only say that a request failed.
-fn root(error: &reqwest::Error) -> &dyn std::error::Error {
-    let mut cause: &dyn std::error::Error = error;
-    while let Some(inner) = cause.source() {
-        cause = inner;
-    }
-    cause
 }
 
 /// The client for forwards to all members.
@@ -77,8 +69,8 @@ pub(super) fn client(limit: Duration) -> Result<reqwest::Client, reqwest::Error>
 /// Sends a write from a task of its own and reports to the node.
 pub(super) fn send(shared: Arc<Shared>, id: ForwardId, to: MemberId, forward: Forward) {
     tokio::spawn(async move {
-        let result = match shared.peers.get(&to) {
-            Some(peer) => send_to(&shared, peer, &forward).await,
+        let result = match shared.peer(to) {
+            Some(peer) => send_to(&shared, &peer, &forward).await,
             None => Err(Failure::NoMember),
         };
         match result {

@@ -33,8 +33,8 @@ const LINK: &str = "link";
 
 /// How a link, or the attempt to open one, ended.
 enum End {
-    /// The process stops.
-    Shutdown,
+    /// The process stops, or the member has left the list.
+    Gone,
     /// The node, or the probes, want a new one.
     Redial,
     Failed(Failure),
@@ -79,13 +79,13 @@ struct Open {
     session: Session,
 }
 
-/// Keeps a link to `peer` until shutdown.
+/// Keeps a link to `peer` until it has left the list or the process stops.
 pub(super) async fn run(shared: Arc<Shared>, peer: Arc<Peer>) {
     let mut pauses = Pauses::new();
     loop {
         let started = Instant::now();
         let pause = match one_link(&shared, &peer).await {
-            End::Shutdown => return,
+            End::Gone => return,
             End::Redial => {
                 info!(member = %peer.address, "link is dialed anew");
                 Duration::ZERO
@@ -99,7 +99,7 @@ pub(super) async fn run(shared: Arc<Shared>, peer: Arc<Peer>) {
             }
         };
         tokio::select! {
-            () = shared.shutdown.cancelled() => return,
+            () = peer.gone.cancelled() => return,
             () = peer.awake.notified() => pauses.restart(),
             () = sleep(pause) => {}
         }
@@ -113,7 +113,7 @@ async fn one_link(shared: &Shared, peer: &Peer) -> End {
     // Seen before the hello is made: a redial asked for after it drops this attempt.
     let mut redial = peer.redial.subscribe();
     let opened = tokio::select! {
-        () = shared.shutdown.cancelled() => return End::Shutdown,
+        () = peer.gone.cancelled() => return End::Gone,
         _ = redial.changed() => return End::Redial,
         opened = open(shared, peer) => opened,
     };
@@ -214,7 +214,7 @@ async fn serve(
     tokio::pin!(stall);
     loop {
         tokio::select! {
-            () = shared.shutdown.cancelled() => return End::Shutdown,
+            () = peer.gone.cancelled() => return End::Gone,
             _ = redial.changed() => return End::Redial,
             reply = next(&mut replies) => {
                 if let Err(failure) = reply.and_then(|bytes| apply(shared, link, &bytes)) {

@@ -44,7 +44,7 @@ pub(super) struct InboundLinks {
 struct InboundLink {
     /// Replies may wait at the node.
     replies: Notify,
-    /// A newer link has taken the place of this one.
+    /// A newer link has taken the place of this one, or the member has left the list.
     replaced: CancellationToken,
 }
 
@@ -62,6 +62,13 @@ impl InboundLinks {
     pub(super) fn replies_ready(&self, member: MemberId) {
         if let Some(link) = self.links.lock().get(&member) {
             link.replies.notify_one();
+        }
+    }
+
+    /// Ends the link of a member.
+    pub(super) fn end(&self, member: MemberId) {
+        if let Some(link) = self.links.lock().remove(&member) {
+            link.replaced.cancel();
         }
     }
 
@@ -86,7 +93,7 @@ impl InboundLinks {
 enum End {
     #[error("this member stops")]
     Shutdown,
-    #[error("replaced by a newer link of the same member")]
+    #[error("replaced by a newer link of the same member, or not wanted any more")]
     Replaced,
     #[error("the dialer ended the stream")]
     Ended,
@@ -230,7 +237,7 @@ async fn admit(
     shared.metrics.links_accepted.one();
     shared.refused.clear(&proven.hello.member);
     info!(member = %proven.hello.member, epoch = proven.hello.epoch, "link accepted");
-    if let Some(peer) = shared.peers.get(&member) {
+    if let Some(peer) = shared.peer(member) {
         peer.awake.notify_one(); // It is there: no need to wait before dialing it.
     }
     let end = match told {

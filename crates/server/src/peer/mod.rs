@@ -30,7 +30,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 use std::time::Duration;
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 use rollcall_core::{MemberId, Now};
 use rollcall_distro::codec;
 use rollcall_distro::message::{Forward, Probe};
@@ -40,6 +40,7 @@ use smol_str::SmolStr;
 use tokio::net::TcpListener;
 use tokio::sync::{Notify, Semaphore, watch};
 use tokio_util::sync::CancellationToken;
+use tracing::{info, warn};
 
 use self::dial::Client;
 use self::handshake::{Secret, Session};
@@ -65,8 +66,9 @@ pub(crate) mod pb {
 pub const PEER_PORT_OFFSET: u16 = 1001;
 /// Largest message that is read from a member, in bytes: the codec's limit and room for heads and MACs.
 const MESSAGE_LIMIT: usize = codec::MAX_BODY + (64 << 10);
-/// Largest question of a probe that is read, in bytes. Small: it is read before anything is proven.
-const PROBE_LIMIT: usize = 4 << 10;
+/// Largest question of a probe that is read, in bytes: a full member list of long names. Small, as it is read before
+/// anything is proven.
+const PROBE_LIMIT: usize = 64 << 10;
 /// How long a link may be unable to write before it is dropped.
 const STALL: Duration = Duration::from_secs(10);
 /// Frames and replies that wait in a stream. Few, so that what waits longer is merged by the node instead.
@@ -138,7 +140,9 @@ struct Shared {
     executor: Executor,
     secret: Secret,
     limits: Limits,
-    peers: HashMap<MemberId, Arc<Peer>>,
+    /// The members of the list now, and those that only other members list.
+    peers: RwLock<HashMap<MemberId, Arc<Peer>>>,
+    routes: Routes,
     inbound: InboundLinks,
     sessions: Sessions,
     /// Handshakes and probes of others that were refused, by who asked.
@@ -146,6 +150,24 @@ struct Shared {
     http: reqwest::Client,
     metrics: PeerMetrics,
     shutdown: CancellationToken,
+}
+
+/// Where members are dialed.
+struct Routes {
+    port_offset: u16,
+    /// Peer addresses that are elsewhere, by advertised address.
+    addresses: HashMap<SmolStr, SmolStr>,
+}
+
+impl Routes {
+    fn target(&self, address: &SmolStr) -> Result<SmolStr, PeerError> {
+        match self.addresses.get(address) {
+            Some(target) => Ok(target.clone()),
+            None => {
+                peer_address(address, self.port_offset).ok_or_else(|| PeerError::Address(address.clone()))
+            }
+        }
+    }
 }
 
 /// The time limits of [`PeerConfig`].
@@ -176,6 +198,8 @@ struct Peer {
     /// Token of the last handshake, shown with forwards.
     session: Mutex<Option<Session>>,
     forwards: Arc<Semaphore>,
+    /// The member has left the list, or the process stops.
+    gone: CancellationToken,
     /// What goes wrong on the way to this member, by subject.
     trouble: News,
 }
@@ -193,15 +217,6 @@ impl Peers {
         shutdown: CancellationToken,
     ) -> Result<Peers, PeerError> {
         random::bytes()?; // Fail now rather than at the first handshake.
-        let mut peers = HashMap::new();
-        for (member, address) in node.peers() {
-            let target = match config.addresses.get(&address) {
-                Some(target) => target.clone(),
-                None => peer_address(&address, config.port_offset)
-                    .ok_or_else(|| PeerError::Address(address.clone()))?,
-            };
-            peers.insert(member, Arc::new(Peer::new(member, address, target)));
-        }
         let shared = Arc::new(Shared {
             node,
             executor,
@@ -212,7 +227,11 @@ impl Peers {
                 dial: config.dial_timeout,
                 forward: config.forward_timeout,
             },
-            peers,
+            peers: RwLock::default(),
+            routes: Routes {
+                port_offset: config.port_offset,
+                addresses: config.addresses,
+            },
             inbound: InboundLinks::default(),
             sessions: Sessions::default(),
             refused: News::default(),
@@ -223,15 +242,49 @@ impl Peers {
         let started = Peers(shared.clone());
         shared.executor.set_peers(started.clone());
         tokio::spawn(serve::run(shared.clone(), config.listener));
-        for peer in shared.peers.values() {
-            tokio::spawn(grpc_peer::run(shared.clone(), peer.clone()));
+        for (member, address) in shared.node.peers() {
+            started.add(member, address)?;
         }
         Ok(started)
     }
 
+    fn add(&self, member: MemberId, address: SmolStr) -> Result<(), PeerError> {
+        let target = self.0.routes.target(&address)?;
+        let gone = self.0.shutdown.child_token();
+        let peer = Arc::new(Peer::new(member, address, target, gone));
+        if let Some(former) = self.0.peers.write().insert(member, peer.clone()) {
+            former.gone.cancel();
+        }
+        tokio::spawn(grpc_peer::run(self.0.clone(), peer));
+        Ok(())
+    }
+
+    /// A member has come to the list: keeps a link to it from now on.
+    pub fn join(&self, member: MemberId) {
+        let mut peers = self.0.node.peers().into_iter();
+        let Some((_, address)) = peers.find(|(id, _)| *id == member) else {
+            return; // It has left again.
+        };
+        match self.add(member, address.clone()) {
+            Ok(()) => info!(%address, "member joins"),
+            Err(error) => warn!(%address, %error, "member cannot be dialed"),
+        }
+    }
+
+    /// A member has left the list: ends the links both ways. What it was told to show with forwards is worth nothing now.
+    pub fn leave(&self, member: MemberId) {
+        let former = self.0.peers.write().remove(&member);
+        if let Some(peer) = former {
+            info!(address = %peer.address, "member leaves");
+            peer.gone.cancel();
+        }
+        self.0.sessions.remove(member);
+        self.0.inbound.end(member);
+    }
+
     /// Frames wait for `member` at the node.
     pub fn link_ready(&self, member: MemberId) {
-        if let Some(peer) = self.0.peers.get(&member) {
+        if let Some(peer) = self.0.peer(member) {
             peer.ready.notify_one();
         }
     }
@@ -243,7 +296,7 @@ impl Peers {
 
     /// Drops the link to `member`, if any, and dials it at once.
     pub fn redial(&self, member: MemberId) {
-        if let Some(peer) = self.0.peers.get(&member) {
+        if let Some(peer) = self.0.peer(member) {
             peer.redial();
             peer.awake.notify_one();
         }
@@ -266,6 +319,10 @@ impl Peers {
 }
 
 impl Shared {
+    fn peer(&self, member: MemberId) -> Option<Arc<Peer>> {
+        self.peers.read().get(&member).cloned()
+    }
+
     fn now(&self) -> Now {
         self.executor.now()
     }
@@ -280,7 +337,7 @@ impl Shared {
 }
 
 impl Peer {
-    fn new(member: MemberId, address: SmolStr, target: SmolStr) -> Self {
+    fn new(member: MemberId, address: SmolStr, target: SmolStr, gone: CancellationToken) -> Self {
         Peer {
             member,
             address,
@@ -292,6 +349,7 @@ impl Peer {
             missed: AtomicU32::new(0),
             session: Mutex::new(None),
             forwards: Arc::new(Semaphore::new(FORWARDS_AT_ONCE)),
+            gone,
             trouble: News::default(),
         }
     }

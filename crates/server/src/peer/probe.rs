@@ -48,8 +48,8 @@ enum Failure {
 
 /// Asks `to` and reports to the node.
 pub(super) async fn ask(shared: Arc<Shared>, to: MemberId, probe: Probe) {
-    let result = match shared.peers.get(&to) {
-        Some(peer) => ask_peer(&shared, peer, &probe).await,
+    let result = match shared.peer(to) {
+        Some(peer) => ask_peer(&shared, &peer, &probe).await,
         None => ProbeResult::Missed,
     };
     shared.with_node(|node, now, actions| node.probe_done(to, result, now, actions));

@@ -20,6 +20,11 @@ impl Sessions {
         *slots = [Some(session), slots[0]];
     }
 
+    /// Forgets the tokens of a member.
+    pub(super) fn remove(&self, member: MemberId) {
+        self.0.write().remove(&member);
+    }
+
     /// The member that was given `session`.
     pub(super) fn member(&self, session: &Session) -> Option<MemberId> {
         let sessions = self.0.read();

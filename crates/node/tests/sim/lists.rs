@@ -1,0 +1,76 @@
+//! Changes of the member list while the nodes run, as operators make them: one file after the other.
+
+use smol_str::SmolStr;
+
+use super::world::{Event, World};
+
+/// Time after the last edit in which the nodes find each other and take their clients over.
+const SETTLE: u64 = 12_000;
+
+impl World {
+    /// A node joins, leaves, or takes another's place, and all lists follow within some time of each other.
+    pub(super) fn change_list(&mut self) {
+        if !self.is_quiet() {
+            if self.is_busy() {
+                self.after(1_000, Event::ChangeList);
+            }
+            return;
+        }
+        self.list_changes_left -= 1;
+        let spare: Vec<usize> = (0..self.slots.len())
+            .filter(|n| !self.wanted.contains(n))
+            .collect();
+        let joins = !spare.is_empty() && self.rng.u32(0..3) != 0;
+        let leaves = self.wanted.len() > 2 && (!joins || self.rng.u32(0..3) == 0);
+        let joining = joins.then(|| spare[self.rng.usize(0..spare.len())]);
+        let leaving = leaves.then(|| self.wanted[self.rng.usize(0..self.wanted.len())]);
+        let everyone: Vec<usize> = self.wanted.iter().copied().chain(joining).collect();
+        self.wanted.retain(|n| Some(*n) != leaving);
+        self.wanted.extend(joining);
+        self.wanted.sort_unstable();
+        let spread = match self.rng.u32(0..3) {
+            0 => 1,
+            1 => 3_000,
+            _ => 25_000,
+        };
+        for n in everyone {
+            let at = self.rng.u64(0..spread);
+            let list = self.wanted.clone();
+            self.after(at, Event::SaveList(n, list));
+        }
+        if let Some(n) = joining {
+            self.report.joined += 1;
+            if self.slots[n].node.is_none() {
+                self.slots[n].list = self.wanted.clone();
+                let at = self.rng.u64(0..spread + 3_000);
+                self.after(at, Event::Restart(n));
+            }
+        }
+        if let Some(n) = leaving {
+            self.report.left += 1;
+            // It ends before the lists change, some time after, or goes on beside the cluster.
+            let life = self.slots[n].life;
+            match self.rng.u32(0..4) {
+                0 => self.after(0, Event::Stop(n, life)),
+                1 | 2 => {
+                    let at = spread + self.rng.u64(0..SETTLE);
+                    self.after(at, Event::Stop(n, life));
+                }
+                _ => {}
+            }
+            self.oracle.node_left(n);
+        }
+        self.list_busy_until = self.now + spread + SETTLE;
+        if self.list_changes_left > 0 {
+            let next = spread + SETTLE + self.rng.u64(0..10_000);
+            self.after(next, Event::ChangeList);
+        }
+    }
+
+    pub(super) fn save_list(&mut self, n: usize, list: Vec<usize>) {
+        let addresses: Vec<SmolStr> = list.iter().map(|m| SmolStr::new(&self.addresses[*m])).collect();
+        self.slots[n].list = list;
+        // A list without the node itself is refused, and the node goes on with the one it has.
+        let _ = self.with(n, |node, now, actions| node.set_members(&addresses, now, actions));
+    }
+}
