@@ -10,11 +10,7 @@ use crate::case;
 use crate::compare::{ABSENT, Comparison, Mismatch, is_within};
 
 /// What may be missing: the kinds of `later`.
-const NEEDS: [&str; 3] = [
-    "persistent instances",
-    "users and tokens",
-    "members changed over HTTP",
-];
+const NEEDS: [&str; 2] = ["persistent instances", "users and tokens"];
 
 /// Stands in an entry for a value that cannot be told beforehand.
 pub(crate) const ANY: &str = "<any>";

@@ -7,6 +7,7 @@ use http::{HeaderValue, Response, StatusCode};
 use rollcall_core::Millis;
 use rollcall_node::Family;
 use serde::Serialize;
+use serde_json::{Value, json};
 
 use crate::error::{Code, HttpFailure, HttpForm};
 use crate::http::api::Api;
@@ -75,6 +76,11 @@ impl Reply {
     /// A value as calls of v1 answer it that have nothing to do with naming.
     pub fn rest(value: &(impl Serialize + ?Sized)) -> Self {
         Reply::rest_data(|out| json::value(out, value))
+    }
+
+    /// A failure that such a call answers with status 200.
+    pub fn rest_failure(code: u32, message: &str) -> Self {
+        Reply::bare(&json!({"code": code, "message": message, "data": Value::Null}))
     }
 
     /// The same for data that `write` writes as JSON.

@@ -14,7 +14,7 @@ use crate::http::app::HttpApp;
 use crate::http::params::{BodyKind, Params};
 use crate::http::reply::Reply;
 use crate::http::shared::{
-    beat, client, health, instance, loader, metadata_batch, metrics, namespace, operations, service,
+    beat, client, cluster, health, instance, loader, metadata_batch, metrics, namespace, operations, service,
     settings, state, switches,
 };
 use crate::http::{discovery, openapi, own, prometheus, quarantine, v1, v2, v3};
@@ -200,6 +200,8 @@ static PATHS: &[Route] = &[
     open!(V1, "/v1/core/cluster/self", GET now v1::cluster::this),
     open!(V1, "/v1/core/cluster/simple/nodes", GET now v1::cluster::simple_nodes),
     open!(V1, "/v1/core/cluster/health", GET now v1::cluster::health),
+    open!(V1, "/v1/core/cluster/switch/lookup", POST now cluster::refuse_lookup),
+    open!(V1, "/v1/core/cluster/server/leave", POST now cluster::refuse_leave),
     open!(V1, "/v1/console/server/state", GET now state::console_state),
     open!(V1, "/v1/console/health/liveness", GET now state::liveness),
     open!(V1, "/v1/console/health/readiness", GET now state::readiness),
@@ -247,7 +249,9 @@ static PATHS: &[Route] = &[
     with_json!(V2, "/v2/core/ops/log", PUT now operations::set_core_log_level),
     open!(V2, "/v2/core/cluster/node/self", GET now v2::cluster::this),
     open!(V2, "/v2/core/cluster/node/self/health", GET now v2::cluster::health),
-    open!(V2, "/v2/core/cluster/node/list", GET now v2::cluster::list),
+    open!(V2, "/v2/core/cluster/node/list", GET now v2::cluster::list, PUT now cluster::refuse_update),
+    open!(V2, "/v2/core/cluster/lookup", PUT now cluster::refuse_lookup),
+    open!(V2, "/v2/core/cluster/nodes", DELETE now cluster::refuse_leave),
     open!(V2, "/v2/core/loader/current", GET now loader::current),
     open!(V2, "/v2/core/loader/cluster", GET now loader::cluster),
     open!(V2, "/v2/core/loader/reloadClient", GET now loader::reload_client),
@@ -293,7 +297,8 @@ static PATHS: &[Route] = &[
     open!(V3, "/v3/admin/core/state/readiness", GET now state::readiness),
     open!(V3, "/v3/admin/core/cluster/node/self", GET now v2::cluster::this),
     open!(V3, "/v3/admin/core/cluster/node/self/health", GET now v2::cluster::health),
-    open!(V3, "/v3/admin/core/cluster/node/list", GET now v2::cluster::list),
+    open!(V3, "/v3/admin/core/cluster/node/list", GET now v2::cluster::list, PUT now cluster::refuse_update),
+    open!(V3, "/v3/admin/core/cluster/lookup", PUT now cluster::refuse_lookup),
     open!(V3, "/v3/admin/core/loader/current", GET now loader::current),
     open!(V3, "/v3/admin/core/loader/cluster", GET now loader::cluster),
     open!(V3, "/v3/admin/core/loader/reloadClient", POST now loader::reload_client),

@@ -1,10 +1,14 @@
 //! The members of the cluster as this node sees them.
 
+use http::StatusCode;
 use rollcall_core::Millis;
 use rollcall_node::MemberStatus;
 
+use crate::error::{Code, HttpFailure};
 use crate::http::api::Api;
 use crate::http::app::HttpApp;
+use crate::http::params::Params;
+use crate::http::reply::Reply;
 use crate::json;
 
 /// Writes the members for which `is_meant` holds, sorted by address.
@@ -47,6 +51,48 @@ fn write_member(out: &mut Vec<u8>, member: &MemberStatus, api: Api, now: Millis)
           \"grpcReportEnabled\":true},\"configAbility\":{\"supportRemoteMetrics\":false},\
           \"namingAbility\":{\"supportJraft\":false}},\"grpcReportEnabled\":true}",
     );
+}
+
+/// Why no call changes the member list.
+const FIXED: &str = "the member list comes from the settings, a file or an address server, not over HTTP";
+
+/// PUT of members: refused, as members come and go by the list that operators keep.
+///
+/// # Errors
+/// Always.
+pub fn refuse_update(_app: &HttpApp, _params: &Params) -> Result<Reply, HttpFailure> {
+    Err(HttpFailure::invalid(FIXED))
+}
+
+/// DELETE of members, and the call by which one leaves: refused as recorded, with status 200.
+///
+/// # Errors
+/// None.
+pub fn refuse_leave(_app: &HttpApp, params: &Params) -> Result<Reply, HttpFailure> {
+    let call = match params.api() {
+        Api::V1 => "/v1/core/cluster/server/leave",
+        Api::V2 | Api::V3 => "DELETE /v2/core/cluster/nodes",
+    };
+    let text = format!("{call} API not allow to use temporarily.");
+    Ok(Reply::rest_failure(405, &text))
+}
+
+/// Where the member list comes from: refused, as that is a setting.
+///
+/// # Errors
+/// 400 for a `type` that is missing, unknown, or another than that of the settings; in v1 with status 200, as recorded.
+pub fn refuse_lookup(_app: &HttpApp, params: &Params) -> Result<Reply, HttpFailure> {
+    let kind = params.get("type").ok_or_else(|| {
+        HttpFailure::text(StatusCode::BAD_REQUEST, "required parameter 'type' is missing").with(Code::MISSING)
+    })?;
+    let text = match kind {
+        "file" | "address-server" => FIXED.to_owned(),
+        kind => format!("The addressing mode exists : {kind}, just support : [[file, address-server]]"),
+    };
+    match params.api() {
+        Api::V1 => Ok(Reply::rest_failure(500, &text)),
+        Api::V2 | Api::V3 => Err(HttpFailure::invalid(text)),
+    }
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 //! generators, texts for consoles.
 
 use http::StatusCode;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::error::{Code, HttpFailure, HttpForm};
 use crate::http::api::{Api, Lack};
@@ -63,10 +63,7 @@ pub fn command_raft(_app: &HttpApp, params: &Params) -> Result<Reply, HttpFailur
     let command = params.get("command").unwrap_or("null");
     let text = format!("Not support command : {command}");
     match params.api() {
-        Api::V1 | Api::V2 => {
-            let failed = json!({"code": 500, "message": text, "data": Value::Null});
-            Ok(Reply::bare(&failed))
-        }
+        Api::V1 | Api::V2 => Ok(Reply::rest_failure(500, &text)),
         Api::V3 => Err(HttpFailure::new(HttpForm::Message, StatusCode::OK, text).with(Code::SERVER)),
     }
 }
