@@ -7,11 +7,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::time::Duration;
 
-use futures_util::future::join_all;
-use reqwest::redirect;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use tokio::time::{Instant, sleep};
+
+use crate::ask::Asker;
 
 /// How long a difference must last to count.
 pub const PATIENCE: Duration = Duration::from_secs(10);
@@ -164,7 +164,7 @@ type Found = BTreeMap<Key, Difference>;
 /// Compares the nodes at these addresses (`host:port` of the main port) until they agree, at most for `patience`.
 pub async fn compare(addresses: &[String], patience: Duration) -> Agreement {
     let until = Instant::now() + patience;
-    let asker = match Asker::new() {
+    let asker = match Asker::new(ANSWER_LIMIT) {
         Ok(asker) => asker,
         Err(error) => return no_answers(addresses, &error),
     };
@@ -174,7 +174,7 @@ pub async fn compare(addresses: &[String], patience: Duration) -> Agreement {
             nodes,
             mut found,
             is_unclear,
-        } = asker.look(addresses).await;
+        } = look(&asker, addresses).await;
         if let Some(former) = lasting.take() {
             found.retain(|key, now| match former.get(key) {
                 Some(then) => {
@@ -211,87 +211,69 @@ fn no_answers(addresses: &[String], error: &reqwest::Error) -> Agreement {
     }
 }
 
-struct Asker(reqwest::Client);
+/// Path of what nodes say of their rows.
+const DIGESTS: &str = "/rollcall/digests";
 
-impl Asker {
-    fn new() -> Result<Self, reqwest::Error> {
-        let client = reqwest::Client::builder()
-            .no_proxy()
-            .redirect(redirect::Policy::none())
-            .timeout(ANSWER_LIMIT);
-        Ok(Asker(client.build()?))
-    }
-
-    async fn ask<T: DeserializeOwned>(&self, address: &str, query: &str) -> Result<T, String> {
-        let url = format!("http://{address}/rollcall/digests{query}");
-        let answer = async {
-            let response = self.0.get(url).send().await?.error_for_status()?;
-            response.bytes().await
-        };
-        let body = answer.await.map_err(|error| error.without_url().to_string())?;
-        serde_json::from_slice(&body).map_err(|error| format!("not an answer of a node: {error}"))
-    }
-
-    /// Who answers, and what differs between those that serve.
-    async fn look(&self, addresses: &[String]) -> Look {
-        let answers = join_all(addresses.iter().map(|at| self.ask::<Digests>(at, ""))).await;
-        let mut serving: Vec<(&str, Vec<Origin>)> = Vec::new();
-        let mut nodes = Vec::new();
-        for (address, answer) in addresses.iter().zip(answers) {
-            let (ready, error) = match answer {
-                Ok(digests) => {
-                    if digests.ready {
-                        serving.push((address, digests.origins));
-                    }
-                    (digests.ready, None)
+/// Who answers, and what differs between those that serve.
+async fn look(asker: &Asker, addresses: &[String]) -> Look {
+    let answers = asker.ask_all::<Digests>(addresses, DIGESTS, &[]).await;
+    let mut serving: Vec<(&str, Vec<Origin>)> = Vec::new();
+    let mut nodes = Vec::new();
+    for (address, answer) in addresses.iter().zip(answers) {
+        let (ready, error) = match answer {
+            Ok(digests) => {
+                if digests.ready {
+                    serving.push((address, digests.origins));
                 }
-                Err(error) => (false, Some(error)),
-            };
-            nodes.push(Seen {
-                address: address.clone(),
-                ready,
-                error,
-            });
-        }
-        let at: Vec<&str> = serving.iter().map(|(address, _)| *address).collect();
-        let (mut found, mut is_unclear) = (Found::new(), false);
-        for (id, member) in differing(&serving) {
-            let Some(buckets) = self.all::<Vec<Hex>>(&at, &format!("?origin={id}")).await else {
+                (digests.ready, None)
+            }
+            Err(error) => (false, Some(error)),
+        };
+        nodes.push(Seen {
+            address: address.clone(),
+            ready,
+            error,
+        });
+    }
+    let at: Vec<&str> = serving.iter().map(|(address, _)| *address).collect();
+    let (mut found, mut is_unclear) = (Found::new(), false);
+    for (id, member) in differing(&serving) {
+        let text = id.to_string();
+        let Some(buckets) = all::<Vec<Hex>>(asker, &at, &[("origin", &text)]).await else {
+            is_unclear = true;
+            continue;
+        };
+        for bucket in differing_places(&buckets) {
+            let query = [("origin", text.as_str()), ("bucket", &bucket.to_string())];
+            let Some(subjects) = all::<BTreeMap<String, Hex>>(asker, &at, &query).await else {
                 is_unclear = true;
                 continue;
             };
-            for bucket in differing_places(&buckets) {
-                let query = format!("?origin={id}&bucket={bucket}");
-                let Some(subjects) = self.all::<BTreeMap<String, Hex>>(&at, &query).await else {
-                    is_unclear = true;
-                    continue;
+            for subject in differing_names(&subjects) {
+                let digest = |(at, of): (&&str, &BTreeMap<String, Hex>)| {
+                    ((*at).to_owned(), of.get(subject).copied().unwrap_or(Hex(0)))
                 };
-                for subject in differing_names(&subjects) {
-                    let digest = |(at, of): (&&str, &BTreeMap<String, Hex>)| {
-                        ((*at).to_owned(), of.get(subject).copied().unwrap_or(Hex(0)))
-                    };
-                    let difference = Difference {
-                        subject: subject.clone(),
-                        origin: member.clone(),
-                        changing: false,
-                        digests: at.iter().zip(&subjects).map(digest).collect(),
-                    };
-                    found.insert((id, subject.clone()), difference);
-                }
+                let difference = Difference {
+                    subject: subject.clone(),
+                    origin: member.clone(),
+                    changing: false,
+                    digests: at.iter().zip(&subjects).map(digest).collect(),
+                };
+                found.insert((id, subject.clone()), difference);
             }
         }
-        Look {
-            nodes,
-            found,
-            is_unclear,
-        }
     }
+    Look {
+        nodes,
+        found,
+        is_unclear,
+    }
+}
 
-    /// The answers of all nodes to one question, if all have one.
-    async fn all<T: DeserializeOwned>(&self, at: &[&str], query: &str) -> Option<Vec<T>> {
-        let answers = join_all(at.iter().map(|address| self.ask(address, query))).await;
-        answers.into_iter().collect::<Result<_, _>>().ok()
-    }
+/// The answers of all nodes to one question, if all have one.
+async fn all<T: DeserializeOwned>(asker: &Asker, at: &[&str], query: &[(&str, &str)]) -> Option<Vec<T>> {
+    let answers = asker.ask_all(at, DIGESTS, query).await;
+    answers.into_iter().collect::<Result<_, _>>().ok()
 }
 
 /// The writers whose rows do not amount to the same at all nodes.

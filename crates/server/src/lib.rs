@@ -1,6 +1,7 @@
 //! The Rollcall process: sockets, files, clocks and wire formats around the node, which does the thinking.
 
 pub mod agreement;
+pub mod ask;
 pub mod client_app;
 pub mod clock;
 pub mod config;

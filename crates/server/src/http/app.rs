@@ -3,7 +3,7 @@
 //! Headers by which members of other registries mark what they forward mean nothing: members have a port of their
 //! own, and on this one every caller is a client.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use axum::body::Body;
@@ -16,8 +16,10 @@ use rollcall_node::action::Actions;
 use rollcall_node::error::NodeError;
 use rollcall_node::request::{HttpWrite, WriteDone};
 use rollcall_node::switches::Access;
+use serde::de::DeserializeOwned;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
+use crate::ask::Asker;
 use crate::error::{HttpFailure, HttpForm};
 use crate::executor::Executor;
 use crate::http::api::Api;
@@ -33,6 +35,9 @@ use crate::metrics::text::Form;
 /// Longest wait for the answer to a write. The node answers far sooner; this is for a node that does not.
 const WRITE_LIMIT: Duration = Duration::from_secs(5);
 
+/// Longest wait for what another member says of itself.
+const ASK_LIMIT: Duration = Duration::from_secs(2);
+
 /// Longest time that the body of a request may take to come.
 const BODY_LIMIT: Duration = Duration::from_secs(30);
 
@@ -46,6 +51,8 @@ struct Shared {
     machine: Machine,
     /// Held while members are compared: it asks all of them.
     comparing: Semaphore,
+    /// Made when the first other member is asked; `None` when it cannot be.
+    asker: OnceLock<Option<Asker>>,
 }
 
 /// Settings of the HTTP side.
@@ -71,6 +78,7 @@ impl HttpApp {
             settings,
             machine: Machine::new(),
             comparing: Semaphore::new(1),
+            asker: OnceLock::new(),
         }))
     }
 
@@ -91,6 +99,19 @@ impl HttpApp {
     pub fn may_compare(&self) -> Result<SemaphorePermit<'_>, HttpFailure> {
         let permit = self.0.comparing.try_acquire();
         permit.map_err(|_| NodeError::OverLimit("comparisons of the members").into())
+    }
+
+    /// What the other members that serve answer on their main ports about themselves; one that does not in time is left
+    /// out.
+    pub async fn ask_others<T: DeserializeOwned>(&self, path: &str, params: &[(&str, &str)]) -> Vec<T> {
+        let members = self.exec().node().members(self.exec().now()).into_iter();
+        let others = members.filter(|member| member.ready && !member.is_self);
+        let others: Vec<_> = others.map(|member| member.address).collect();
+        let Some(asker) = self.0.asker.get_or_init(|| Asker::new(ASK_LIMIT).ok()) else {
+            return Vec::new();
+        };
+        let answers = asker.ask_all(&others, path, params).await;
+        answers.into_iter().filter_map(Result::ok).collect()
     }
 
     /// Largest sum of metadata lengths.

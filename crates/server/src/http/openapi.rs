@@ -128,7 +128,7 @@ static ABOUT: &[About] = &[
         "", "namespaceId serviceNameParam groupNameParam ignoreEmptyService withInstances pageNo pageSize", Answer::Data),
     about(&["v1::service::names"], "The names of services by namespace", "", "namespaceId expr", Answer::Json),
     about(&["v1::service::subscribers", "v3::service::subscribers"], "A page of the subscribers of a service",
-        "serviceName", "namespaceId groupName pageNo pageSize", Answer::Data),
+        "serviceName", "namespaceId groupName pageNo pageSize aggregation", Answer::Data),
     about(&["service::selector_types"], "The kinds of selectors", "", "", Answer::Data),
     about(&["v1::catalog::services"], "A page of the services of a namespace",
         "pageNo pageSize", "namespaceId serviceNameParam groupNameParam hasIpCount withInstances", Answer::Json),
@@ -200,6 +200,8 @@ static ABOUT: &[About] = &[
         "serviceName", "namespaceId groupName", Answer::Json),
     about(&["own::owner"], "The member that takes the writes of a service",
         "serviceName", "namespaceId groupName", Answer::Json),
+    about(&["service::own_subscribers"], "The subscribers of a service at this node alone",
+        "serviceName", "namespaceId groupName", Answer::Json),
     about(&["own::digests"], "What rows amount to, by writer, bucket and service", "", "origin bucket", Answer::Json),
     about(&["own::repairs"], "What differed from other members and was mended", "", "", Answer::Json),
     about(&["own::agreement"], "Whether all members hold the same", "", "", Answer::Json),
@@ -214,6 +216,7 @@ static ABOUT: &[About] = &[
 #[rustfmt::skip]
 static PARAMS: &[(&str, &str, Kind, &str)] = &[
     ("address", "Part of the address of a member", Kind::Text, "127.0.0.1"),
+    ("aggregation", "Of all members, true unless given", Kind::Truth, "true"),
     ("beat", "The row as a JSON object; without it the row must be known", Kind::Text,
         r#"{"ip":"10.0.0.7","port":8080,"cluster":"DEFAULT"}"#),
     ("bucket", "One of the 256 buckets of services", Kind::Whole, "0"),

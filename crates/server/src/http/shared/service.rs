@@ -7,7 +7,7 @@ use rollcall_core::registry::records::{ClusterSettings, ServiceSettings};
 use rollcall_core::{Instance, Metadata, ServiceKey, ServiceView};
 use rollcall_node::request::ServiceNames;
 use rollcall_node::{NodeError, ServiceSubscriber};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use smol_str::SmolStr;
 
@@ -218,8 +218,100 @@ pub fn names(
     node.service_names(params.namespace(), params.group(), page_no, page_size, now)
 }
 
-/// Clients that this node pushes a service to in whose group and name those of `key` stand, as recorded.
-pub fn subscribers(app: &HttpApp, key: &ServiceKey) -> Vec<ServiceSubscriber> {
+/// Clients that nodes push a service to in whose group and name those of `key` stand, as recorded. Those of this node
+/// come first; those of the other members come too, unless `aggregation` says otherwise. A member that does not answer
+/// is left out.
+pub async fn subscribers(
+    app: &HttpApp,
+    params: &Params,
+    key: &ServiceKey,
+) -> Result<Vec<ServiceSubscriber>, HttpFailure> {
+    let mut found = subscribers_here(app, key);
+    if params.choice("aggregation", true)? {
+        let query = [
+            ("namespaceId", key.namespace()),
+            ("groupName", key.group()),
+            ("serviceName", key.name()),
+        ];
+        let answers = app.ask_others::<Vec<Told>>(SUBSCRIBERS, &query).await;
+        found.extend(answers.into_iter().flatten().map(ServiceSubscriber::from));
+    }
+    Ok(found)
+}
+
+/// Path at which a node tells of its own subscribers.
+pub const SUBSCRIBERS: &str = "/rollcall/subscribers";
+
+/// `/rollcall/subscribers`: those of this node alone, for the other members.
+///
+/// # Errors
+/// 400 when no service is named.
+pub fn own_subscribers(app: &HttpApp, params: &Params) -> Result<Reply, HttpFailure> {
+    let checked = app.check(params)?;
+    let found = subscribers_here(app, checked.require_service()?).into_iter();
+    Ok(Reply::bare(&found.map(Told::from).collect::<Vec<_>>()))
+}
+
+/// A subscriber as one node tells another.
+#[derive(Serialize, Deserialize)]
+struct Told {
+    namespace: SmolStr,
+    group: SmolStr,
+    name: SmolStr,
+    client: SmolStr,
+    ip: SmolStr,
+    port: u16,
+    agent: SmolStr,
+    app: SmolStr,
+}
+
+impl From<ServiceSubscriber> for Told {
+    fn from(subscriber: ServiceSubscriber) -> Self {
+        let ServiceSubscriber {
+            service,
+            client,
+            ip,
+            port,
+            agent,
+            app,
+        } = subscriber;
+        Told {
+            namespace: service.namespace().into(),
+            group: service.group().into(),
+            name: service.name().into(),
+            client,
+            ip,
+            port,
+            agent,
+            app,
+        }
+    }
+}
+
+impl From<Told> for ServiceSubscriber {
+    fn from(told: Told) -> Self {
+        let Told {
+            namespace,
+            group,
+            name,
+            client,
+            ip,
+            port,
+            agent,
+            app,
+        } = told;
+        ServiceSubscriber {
+            service: ServiceKey::new(&namespace, &group, &name),
+            client,
+            ip,
+            port,
+            agent,
+            app,
+        }
+    }
+}
+
+fn subscribers_here(app: &HttpApp, key: &ServiceKey) -> Vec<ServiceSubscriber> {
     let is_meant = |service: &ServiceKey| {
         service.namespace() == key.namespace()
             && service.group().contains(key.group())

@@ -137,13 +137,13 @@ struct Subscriber<'a> {
     cluster: &'a str,
 }
 
-/// GET subscribers: the clients that this node pushes to.
+/// GET subscribers: the clients that are pushed to.
 ///
 /// # Errors
 /// 400 when no service is named.
-pub fn subscribers(app: &HttpApp, params: &Params) -> Result<Reply, HttpFailure> {
+pub async fn subscribers(app: &HttpApp, params: &Params) -> Result<Reply, HttpFailure> {
     let checked = app.check(params)?;
-    let found = service::subscribers(app, checked.require_service()?);
+    let found = service::subscribers(app, params, checked.require_service()?).await?;
     let number = |name: &str, default| params.get(name).and_then(|n| n.parse().ok()).unwrap_or(default);
     let page = paging::slice(&found, number("pageNo", 1), number("pageSize", 1000));
     let subscribers = page.iter().map(|found| Subscriber {

@@ -123,14 +123,14 @@ struct Subscriber<'a> {
     app_name: &'a str,
 }
 
-/// GET subscribers: a page of the clients that this node pushes to.
+/// GET subscribers: a page of the clients that are pushed to.
 ///
 /// # Errors
 /// 400 when no service is named, or for a page that cannot be.
-pub fn subscribers(app: &HttpApp, params: &Params) -> Result<Reply, HttpFailure> {
+pub async fn subscribers(app: &HttpApp, params: &Params) -> Result<Reply, HttpFailure> {
     let page = Page::read(params)?;
     let checked = app.check(params)?;
-    let found = service::subscribers(app, checked.require_service()?);
+    let found = service::subscribers(app, params, checked.require_service()?).await?;
     Ok(page.reply(params, &found, |out, found| {
         let subscriber = Subscriber {
             namespace_id: found.service.namespace(),
