@@ -124,6 +124,40 @@ async fn a_service_with_ephemeral_instances_refuses_persistent_ones_at_every_nod
     http.register(&held, &instance).await?.ok()
 }
 
+/// KF-094: a subscriber at each of three nodes: each node lists all three, in pages as well, or its own when asked for
+/// those.
+#[tokio::test]
+async fn kf_094_each_node_lists_the_subscribers_of_all() -> Result<()> {
+    let cluster = CLUSTER.get().await;
+    let service = Service::unique("audience");
+    let clients = cluster.clients().await?;
+    for client in &clients {
+        client.subscribe(&service, "").await?;
+    }
+    let name = &service.name;
+    let count = |body: &Value| body["count"].as_u64().or(body["data"]["totalCount"].as_u64());
+    for node in cluster.nodes() {
+        for (path, pages) in [
+            ("/nacos/v1/ns/service/subscribers", "/subscribers"),
+            ("/nacos/v3/admin/ns/service/subscribers", "/data/pageItems"),
+        ] {
+            let all = get(node, &format!("{path}?serviceName={name}&pageNo=1&pageSize=10")).await?;
+            let listed = all.pointer(pages).and_then(Value::as_array).context("no list")?;
+            ensure!(listed.len() == 3 && count(&all) == Some(3), "{path}: {all}");
+            let page = get(node, &format!("{path}?serviceName={name}&pageNo=2&pageSize=2")).await?;
+            let listed = page.pointer(pages).and_then(Value::as_array).context("no list")?;
+            ensure!(listed.len() == 1 && count(&page) == Some(3), "{path}: {page}");
+            let own = get(
+                node,
+                &format!("{path}?serviceName={name}&aggregation=false&pageNo=1&pageSize=10"),
+            )
+            .await?;
+            ensure!(count(&own) == Some(1), "{path}: {own}");
+        }
+    }
+    Ok(())
+}
+
 #[tokio::test]
 async fn subscribers_over_grpc_and_over_udp_are_listed_in_all_generations() -> Result<()> {
     let cluster = CLUSTER.get().await;

@@ -56,6 +56,7 @@ fn unbroken(watch: &Watch) -> Result<()> {
     Ok(())
 }
 
+/// KF-075: each node takes its changed file while it runs.
 #[tokio::test]
 async fn a_fourth_node_joins_by_edited_files_and_nothing_flaps() -> Result<()> {
     let mut settings = Cluster::builder(4).member_file().hold_back(3);
@@ -106,6 +107,7 @@ async fn a_fourth_node_joins_by_edited_files_and_nothing_flaps() -> Result<()> {
     Ok(())
 }
 
+/// KF-075, the other way.
 #[tokio::test]
 async fn a_node_that_all_files_drop_sends_its_clients_on_and_may_come_back() -> Result<()> {
     let cluster = Cluster::builder(3).member_file().start().await;

@@ -194,6 +194,12 @@ static ABOUT: &[About] = &[
     about(&["prometheus::metrics"], "Metrics for Prometheus", "", "", Answer::Text),
     about(&["prometheus::health"], "The process answers", "", "", Answer::Json),
     about(&["discovery::targets"], "Rows as targets for Prometheus", "", "namespaceId groupName serviceName", Answer::Json),
+    about(&["operations::page"], "A page for people", "", "", Answer::Text),
+    about(&["operations::announcement", "operations::guide"], "Texts for consoles", "", "", Answer::Data),
+    about(&["operations::set_log_level", "operations::set_core_log_level"], "Sets a level of this node's log",
+        "logName logLevel", "", Answer::Done),
+    about(&["operations::command_raft"], "Refused: there is no consensus store to command", "", "command", Answer::Json),
+    about(&["operations::ids"], "The generators of numbers, of which there are none", "", "", Answer::Json),
     about(&["openapi::document"], "This document", "", "", Answer::Json),
     about(&["own::state"], "This node, its members, and digests of what it holds", "", "", Answer::Json),
     about(&["own::rows"], "The rows of a service with their publishers",
@@ -227,6 +233,7 @@ static PARAMS: &[(&str, &str, Kind, &str)] = &[
     ("cluster", "Another name of `clusterName`", Kind::Text, "DEFAULT"),
     ("clusterName", "Cluster of the row, DEFAULT unless given", Kind::Text, "DEFAULT"),
     ("clusters", "Clusters, separated by commas; all unless given", Kind::Text, "DEFAULT"),
+    ("command", "What the consensus store shall do", Kind::Text, "transferLeader"),
     ("connectionId", "Id of a connection", Kind::Text, "1_10.0.0.7_5000"),
     ("count", "Connections that shall be left", Kind::Whole, "100"),
     ("customNamespaceId", "Id of a namespace", Kind::Text, "dev"),
@@ -251,6 +258,8 @@ static PARAMS: &[(&str, &str, Kind, &str)] = &[
     ("key", "The service as `[namespace##]group@@name`", Kind::Text, "DEFAULT_GROUP@@orders"),
     ("keyword", "Part of the address of a member", Kind::Text, "127"),
     ("loaderFactor", "Share above and below the mean that is left alone", Kind::Number, "0.1"),
+    ("logLevel", "trace, debug, info, warn, error or off", Kind::Text, "info"),
+    ("logName", "Part of the log", Kind::Text, "naming-main"),
     ("metadata", "Pairs, as a JSON object or as `k=v,k=v`", Kind::Text, r#"{"zone":"a"}"#),
     ("namespace", "Id of a namespace", Kind::Text, "dev"),
     ("namespaceDesc", "Description of a namespace", Kind::Text, "for developers"),
@@ -331,9 +340,17 @@ fn paths() -> Value {
                 item.insert(method.to_ascii_lowercase(), operation(route, method, about));
             }
         }
-        paths.insert(route.path().to_owned(), Value::Object(item));
+        paths.insert(path_of(route).to_owned(), Value::Object(item));
     }
     Value::Object(paths)
+}
+
+/// The path of a route in the document, where none is empty.
+fn path_of(route: &Route) -> &'static str {
+    match route.path() {
+        "" => "/",
+        path => path,
+    }
 }
 
 fn about_of(handler: &str) -> Option<&'static About> {

@@ -47,7 +47,7 @@ fn all_calls() -> Vec<Call> {
 
 impl Call {
     fn name(&self) -> String {
-        format!("{} {}", self.method, self.route.path())
+        format!("{} {}", self.method, path_of(self.route))
     }
 
     fn params(&self) -> Vec<(&'static str, bool)> {
