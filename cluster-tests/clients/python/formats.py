@@ -4,6 +4,7 @@ its HTTP surface.
     formats.py SERVERS SCRATCH   main addresses separated by commas; a folder that is not used
 """
 
+import asyncio
 import json
 import sys
 import urllib.parse
@@ -13,10 +14,11 @@ from openapi_spec_validator import validate
 from prometheus_client import parser
 from prometheus_client.openmetrics import parser as openmetrics
 
-from driver import check, run
+from driver import SOON, check, run, until
 
 SERVERS = sys.argv[1].split(",")
 OPEN_METRICS = "application/openmetrics-text"
+NAMES = ["formats", "formats.of-many:kinds"]
 
 
 def fetch(server, path, method="GET", **headers):
@@ -29,7 +31,7 @@ def fetch(server, path, method="GET", **headers):
 
 def cause_traffic():
     """Rows with names that have to be escaped, and calls that are refused."""
-    for name in ["formats", "formats.of-many:kinds"]:
+    for name in NAMES:
         query = urllib.parse.urlencode({"serviceName": name, "ip": "10.0.0.9", "port": 80, "metadata": '{"名\\"字":"a\\nb"}'})
         fetch(SERVERS[0], f"/nacos/v1/ns/instance?{query}", method="POST")
     for path in ["/nacos/v1/ns/instance/list", "/nacos/v2/ns/instance?serviceName=none&ip=1.1.1.1&port=1", "/nope"]:
@@ -37,6 +39,14 @@ def cause_traffic():
             fetch(SERVERS[0], path)
         except urllib.error.HTTPError as error:
             check(error.code < 500, f"{path}: {error.code}")
+    for server in SERVERS:
+        until(f"the rows are at {server}", SOON, lambda: has_rows(server))
+
+
+def has_rows(server):
+    for name in NAMES:
+        _, text = fetch(server, f"/nacos/v1/ns/instance/list?serviceName={urllib.parse.quote(name)}")
+        check(json.loads(text)["hosts"], f"{name} is empty")
 
 
 def families(text, parse):
@@ -62,7 +72,6 @@ def check_metrics(found):
 
 
 def the_text_form_is_read():
-    cause_traffic()
     for server in SERVERS:
         for accept in ["*/*", "text/plain;version=0.0.4"]:
             kind, text = fetch(server, "/nacos/actuator/prometheus", Accept=accept)
@@ -86,8 +95,12 @@ def the_description_is_valid():
     check("/v1/ns/instance" in document["paths"], "no instances")
 
 
-sys.exit(run({
+SCENARIOS = {
     "the text form is read": the_text_form_is_read,
     "the open form is read": the_open_form_is_read,
     "the description is valid": the_description_is_valid,
-}))
+}
+
+if __name__ == "__main__":
+    cause_traffic()
+    sys.exit(asyncio.run(run(SCENARIOS, alone={}, without={})))
