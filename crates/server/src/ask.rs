@@ -6,6 +6,8 @@ use futures_util::future::join_all;
 use reqwest::{Client, redirect};
 use serde::de::DeserializeOwned;
 
+use crate::error::root_cause;
+
 /// Asks nodes. A clone costs one reference count.
 #[derive(Clone, Debug)]
 pub struct Asker(Client);
@@ -37,7 +39,7 @@ impl Asker {
             let request = self.0.get(format!("http://{address}{path}")).query(params);
             request.send().await?.error_for_status()?.bytes().await
         };
-        let body = answer.await.map_err(|error| error.without_url().to_string())?;
+        let body = answer.await.map_err(|error| root_cause(&error).to_string())?;
         serde_json::from_slice(&body).map_err(|error| format!("not an answer of a node: {error}"))
     }
 
