@@ -7,11 +7,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::time::Duration;
 
+use reqwest::Method;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use tokio::time::{Instant, sleep};
 
-use crate::ask::Asker;
+use crate::ask::{Asker, Question};
 
 /// How long a difference must last to count.
 pub const PATIENCE: Duration = Duration::from_secs(10);
@@ -211,12 +212,18 @@ fn no_answers(addresses: &[String], error: &reqwest::Error) -> Agreement {
     }
 }
 
-/// Path of what nodes say of their rows.
-const DIGESTS: &str = "/rollcall/digests";
+/// The question what rows amount to at a node.
+fn digests<'a>(params: &'a [(&'a str, &'a str)]) -> Question<'a> {
+    Question {
+        method: Method::GET,
+        path: "/rollcall/digests",
+        params,
+    }
+}
 
 /// Who answers, and what differs between those that serve.
 async fn look(asker: &Asker, addresses: &[String]) -> Look {
-    let answers = asker.ask_all::<Digests>(addresses, DIGESTS, &[]).await;
+    let answers = asker.ask_all::<Digests>(addresses, &digests(&[])).await;
     let mut serving: Vec<(&str, Vec<Origin>)> = Vec::new();
     let mut nodes = Vec::new();
     for (address, answer) in addresses.iter().zip(answers) {
@@ -272,7 +279,7 @@ async fn look(asker: &Asker, addresses: &[String]) -> Look {
 
 /// The answers of all nodes to one question, if all have one.
 async fn all<T: DeserializeOwned>(asker: &Asker, at: &[&str], query: &[(&str, &str)]) -> Option<Vec<T>> {
-    let answers = asker.ask_all(at, DIGESTS, query).await;
+    let answers = asker.ask_all(at, &digests(query)).await;
     answers.into_iter().collect::<Result<_, _>>().ok()
 }
 

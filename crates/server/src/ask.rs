@@ -3,10 +3,21 @@
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use reqwest::{Client, redirect};
+use reqwest::{Client, Method, redirect};
 use serde::de::DeserializeOwned;
 
 use crate::error::root_cause;
+
+/// What is asked.
+#[derive(Clone, Debug)]
+pub struct Question<'a> {
+    /// Method; a change is never a `GET`.
+    pub method: Method,
+    /// Path, which is outside the context path.
+    pub path: &'static str,
+    /// Parameters.
+    pub params: &'a [(&'a str, &'a str)],
+}
 
 /// Asks nodes. A clone costs one reference count.
 #[derive(Clone, Debug)]
@@ -25,18 +36,19 @@ impl Asker {
         Ok(Asker(client.build()?))
     }
 
-    /// The answer of a node at `host:port` to a path with these parameters.
+    /// The answer of a node at `host:port` to a call with these parameters.
     ///
     /// # Errors
     /// Why there is none, for people.
     pub async fn ask<T: DeserializeOwned>(
         &self,
         address: &str,
-        path: &str,
-        params: &[(&str, &str)],
+        question: &Question<'_>,
     ) -> Result<T, String> {
+        let Question { method, path, params } = question;
         let answer = async {
-            let request = self.0.get(format!("http://{address}{path}")).query(params);
+            let url = format!("http://{address}{path}");
+            let request = self.0.request(method.clone(), url).query(params);
             request.send().await?.error_for_status()?.bytes().await
         };
         let body = answer.await.map_err(|error| root_cause(&error).to_string())?;
@@ -47,13 +59,12 @@ impl Asker {
     pub async fn ask_all<T: DeserializeOwned>(
         &self,
         addresses: &[impl AsRef<str>],
-        path: &str,
-        params: &[(&str, &str)],
+        question: &Question<'_>,
     ) -> Vec<Result<T, String>> {
         join_all(
             addresses
                 .iter()
-                .map(|address| self.ask(address.as_ref(), path, params)),
+                .map(|address| self.ask(address.as_ref(), question)),
         )
         .await
     }

@@ -19,7 +19,7 @@ use rollcall_node::switches::Access;
 use serde::de::DeserializeOwned;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
-use crate::ask::Asker;
+use crate::ask::{Asker, Question};
 use crate::error::{HttpFailure, HttpForm};
 use crate::executor::Executor;
 use crate::http::api::Api;
@@ -103,14 +103,14 @@ impl HttpApp {
 
     /// What the other members that serve answer on their main ports about themselves; one that does not in time is left
     /// out.
-    pub async fn ask_others<T: DeserializeOwned>(&self, path: &str, params: &[(&str, &str)]) -> Vec<T> {
+    pub async fn ask_others<T: DeserializeOwned>(&self, question: &Question<'_>) -> Vec<T> {
         let members = self.exec().node().members(self.exec().now()).into_iter();
         let others = members.filter(|member| member.ready && !member.is_self);
         let others: Vec<_> = others.map(|member| member.address).collect();
         let Some(asker) = self.0.asker.get_or_init(|| Asker::new(ASK_LIMIT).ok()) else {
             return Vec::new();
         };
-        let answers = asker.ask_all(&others, path, params).await;
+        let answers = asker.ask_all(&others, question).await;
         answers.into_iter().filter_map(Result::ok).collect()
     }
 

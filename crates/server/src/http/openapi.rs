@@ -208,6 +208,7 @@ static ABOUT: &[About] = &[
         "serviceName", "namespaceId groupName", Answer::Json),
     about(&["service::own_subscribers"], "The subscribers of a service at this node alone",
         "serviceName", "namespaceId groupName", Answer::Json),
+    about(&["loader::even_out_here"], "Evens out the connections of this node alone", "", "loaderFactor", Answer::Json),
     about(&["own::digests"], "What rows amount to, by writer, bucket and service", "", "origin bucket", Answer::Json),
     about(&["own::repairs"], "What differed from other members and was mended", "", "", Answer::Json),
     about(&["own::agreement"], "Whether all members hold the same", "", "", Answer::Json),

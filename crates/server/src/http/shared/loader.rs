@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use http::StatusCode;
+use http::{Method, StatusCode};
 use rollcall_core::Millis;
 use rollcall_node::MemberLoad;
 use rollcall_node::action::Actions;
@@ -10,6 +10,7 @@ use rollcall_node::inspect::ConnectionStatus;
 use serde::Serialize;
 use smol_str::SmolStr;
 
+use crate::ask::Question;
 use crate::error::HttpFailure;
 use crate::http::api::Api;
 use crate::http::app::HttpApp;
@@ -214,12 +215,34 @@ pub fn reload_current(app: &HttpApp, params: &Params) -> Result<Reply, HttpFailu
     Ok(done(params.api()))
 }
 
-/// smartReloadCluster: asks clients of this node to move if it has more than the mean of all members. What the others
-/// have too many they give away when they are asked.
+/// smartReloadCluster: asks clients of each member to move that has more than the mean of all.
 ///
 /// # Errors
 /// 400 when the factor is no number.
-pub fn smart_reload(app: &HttpApp, params: &Params) -> Result<Reply, HttpFailure> {
+pub async fn smart_reload(app: &HttpApp, params: &Params) -> Result<Reply, HttpFailure> {
+    let factor = even_out(app, params)?.to_string();
+    let question = Question {
+        method: Method::POST,
+        path: "/rollcall/evenOut",
+        params: &[("loaderFactor", &factor)],
+    };
+    app.ask_others::<bool>(&question).await;
+    Ok(match params.api() {
+        Api::V1 | Api::V2 => Reply::Text("Ok"),
+        Api::V3 => Reply::value(Api::V3, &None::<()>),
+    })
+}
+
+/// `/rollcall/evenOut`: asks clients of this node to move if it has more than the mean of all members.
+///
+/// # Errors
+/// As [`smart_reload`].
+pub fn even_out_here(app: &HttpApp, params: &Params) -> Result<Reply, HttpFailure> {
+    even_out(app, params)?;
+    Ok(Reply::bare(&true))
+}
+
+fn even_out(app: &HttpApp, params: &Params) -> Result<f64, HttpFailure> {
     let factor = match params.get("loaderFactor") {
         Some(text) => match text.parse::<f64>() {
             Ok(factor) if factor.is_finite() => factor,
@@ -233,10 +256,7 @@ pub fn smart_reload(app: &HttpApp, params: &Params) -> Result<Reply, HttpFailure
     let mut actions = Actions::default();
     app.exec().node().even_out(factor, app.exec().now(), &mut actions);
     app.exec().run(actions);
-    Ok(match params.api() {
-        Api::V1 | Api::V2 => Reply::Text("Ok"),
-        Api::V3 => Reply::value(Api::V3, &None::<()>),
-    })
+    Ok(factor)
 }
 
 /// The member to move to; an address without a port means nothing.

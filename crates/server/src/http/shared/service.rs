@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use http::StatusCode;
+use http::{Method, StatusCode};
 use rollcall_core::registry::records::{ClusterSettings, ServiceSettings};
 use rollcall_core::{Instance, Metadata, ServiceKey, ServiceView};
 use rollcall_node::request::ServiceNames;
@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use smol_str::SmolStr;
 
+use crate::ask::Question;
 use crate::error::{Code, HttpFailure};
 use crate::http::api::Api;
 use crate::http::app::HttpApp;
@@ -228,19 +229,20 @@ pub async fn subscribers(
 ) -> Result<Vec<ServiceSubscriber>, HttpFailure> {
     let mut found = subscribers_here(app, key);
     if params.choice("aggregation", true)? {
-        let query = [
-            ("namespaceId", key.namespace()),
-            ("groupName", key.group()),
-            ("serviceName", key.name()),
-        ];
-        let answers = app.ask_others::<Vec<Told>>(SUBSCRIBERS, &query).await;
+        let question = Question {
+            method: Method::GET,
+            path: "/rollcall/subscribers",
+            params: &[
+                ("namespaceId", key.namespace()),
+                ("groupName", key.group()),
+                ("serviceName", key.name()),
+            ],
+        };
+        let answers = app.ask_others::<Vec<Told>>(&question).await;
         found.extend(answers.into_iter().flatten().map(ServiceSubscriber::from));
     }
     Ok(found)
 }
-
-/// Path at which a node tells of its own subscribers.
-pub const SUBSCRIBERS: &str = "/rollcall/subscribers";
 
 /// `/rollcall/subscribers`: those of this node alone, for the other members.
 ///
