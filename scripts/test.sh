@@ -5,7 +5,7 @@
 #   scripts/test.sh --fast         check and unit: the gate and the tests that start no process
 #   scripts/test.sh --clients      also other-clients: the official clients of Java, Go and Node
 #   scripts/test.sh --ecosystem    also ecosystem: applications of Spring Cloud Alibaba and Dubbo
-#   scripts/test.sh --soak         also soak: what takes minutes by the clock, about ten of them
+#   scripts/test.sh --soak         also soak: what takes minutes by the clock, about a quarter of an hour
 #   scripts/test.sh --only NAME    one layer (repeatable)
 #
 # Installs what it needs besides Rust (python3-venv, Python packages; a JDK and Maven for --ecosystem) and fails where
@@ -95,6 +95,12 @@ with_binary() {
 
 # The scenarios on real processes, but for those that have a layer of their own.
 run_cluster() { with_binary run_tests 'cluster-tests/(?!lib$|bin$|golden$|clients$|ecosystem$|soak$).*' --test-threads 4; }
+
+# Each test of minutes mostly waits, so that all may run side by side; crowds are for themselves.
+run_soak() {
+  with_binary run_tests 'cluster-tests/soak' --ignored --nocapture --test-threads 6
+  with_binary run_tests 'cluster-tests/crowds' --ignored --nocapture --test-threads 1
+}
 
 run_golden() { with_binary run_tests 'cluster-tests/golden' --nocapture; }
 

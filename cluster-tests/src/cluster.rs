@@ -1,6 +1,5 @@
 //! A set of nodes that know each other.
 
-use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +12,7 @@ use crate::client::Client;
 use crate::fault::Links;
 use crate::model::{List, Service, unique};
 use crate::node::Node;
-use crate::ports::{self, Block};
+use crate::ports::{Block, Place};
 use crate::wait::eventually;
 use crate::{binary, reaper};
 
@@ -27,6 +26,7 @@ pub const MORE_FLAGS: &str = "CLUSTER_TESTS_FLAGS";
 #[derive(Debug)]
 pub struct ClusterBuilder {
     n_nodes: usize,
+    host: Option<String>,
     flags: Vec<String>,
     node_flags: Vec<(usize, Vec<String>)>,
     members: Vec<(usize, Vec<usize>)>,
@@ -47,6 +47,13 @@ impl ClusterBuilder {
     pub fn node_flag(mut self, node: usize, name: &str, value: &str) -> Self {
         self.node_flags
             .push((node, vec![name.to_owned(), value.to_owned()]));
+        self
+    }
+
+    /// Puts all nodes on this host, a name or an IPv6 address in brackets, each with ports of its own. Members are listed
+    /// by it.
+    pub fn on_host(mut self, host: &str) -> Self {
+        self.host = Some(host.to_owned());
         self
     }
 
@@ -86,21 +93,24 @@ impl ClusterBuilder {
     /// A node cannot be started.
     pub fn launch(self) -> Cluster {
         binary::rollcall();
-        let block = Block::claim(self.n_nodes);
+        let block = match &self.host {
+            Some(host) => Block::claim_on(host, self.n_nodes),
+            None => Block::claim(self.n_nodes),
+        };
         let dir = std::env::temp_dir().join(unique(&format!("rollcall-tests-{}", std::process::id())));
         reaper::watch_dir(&dir);
         let links = self.has_proxies.then(|| Links::between(&block, self.n_nodes));
-        let ips: Vec<Ipv4Addr> = (0..self.n_nodes).map(|i| block.ip(i)).collect();
+        let places: Vec<&Place> = (0..self.n_nodes).map(|i| block.place(i)).collect();
         if let Some(server) = &self.address_server {
             let listed = (0..self.n_nodes).filter(|i| !self.held_back.contains(i));
-            let listed = listed.map(|i| format!("{}:{}\n", ips[i], ports::HTTP));
+            let listed = listed.map(|i| places[i].address() + "\n");
             server.tell(&listed.collect::<String>());
         }
         let nodes = (0..self.n_nodes)
             .map(|i| {
                 let node_dir = dir.join(format!("node-{i}"));
-                match self.args(i, &ips, &node_dir, links.as_ref()) {
-                    Ok(args) => Node::new(block.ip(i), args, node_dir),
+                match self.args(i, &places, &node_dir, links.as_ref()) {
+                    Ok(args) => Node::new(places[i].clone(), args, node_dir),
                     Err(error) => panic!("cannot prepare node {i}: {error:#}"),
                 }
             })
@@ -129,8 +139,8 @@ impl ClusterBuilder {
         cluster
     }
 
-    fn args(&self, i: usize, ips: &[Ipv4Addr], dir: &PathBuf, links: Option<&Links>) -> Result<Vec<String>> {
-        let address = |node: usize| format!("{}:{}", ips[node], ports::HTTP);
+    fn args(&self, i: usize, places: &[&Place], dir: &PathBuf, links: Option<&Links>) -> Result<Vec<String>> {
+        let address = |node: usize| places[node].address();
         let own = self
             .members
             .iter()
@@ -141,10 +151,10 @@ impl ClusterBuilder {
             .into_iter()
             .map(address)
             .collect();
-        let mut args: Vec<String> = ["--bind".to_owned(), ips[i].to_string()].into();
+        let mut args: Vec<String> = ["--bind".to_owned(), places[i].ip.to_string()].into();
         args.extend([
             "--port".to_owned(),
-            ports::HTTP.to_string(),
+            places[i].port.to_string(),
             "--advertise".to_owned(),
             address(i),
         ]);
@@ -201,6 +211,7 @@ impl Cluster {
     pub fn builder(n_nodes: usize) -> ClusterBuilder {
         ClusterBuilder {
             n_nodes,
+            host: None,
             flags: Vec::new(),
             node_flags: Vec::new(),
             members: Vec::new(),

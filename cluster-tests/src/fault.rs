@@ -16,7 +16,7 @@ use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::watch;
 
-use crate::ports::{self, Block};
+use crate::ports::Block;
 
 /// What a link does with bytes and connections.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -46,7 +46,7 @@ impl Links {
         let mut proxies = BTreeMap::new();
         for from in 0..n_nodes {
             for to in (0..n_nodes).filter(|to| *to != from) {
-                let target = (block.ip(to), ports::PEER).into();
+                let target = block.place(to).peer();
                 match Proxy::start((block.proxy_ip(), 0).into(), target) {
                     Ok(proxy) => proxies.insert((from, to), proxy),
                     Err(error) => panic!("no proxy from node {from} to node {to}: {error:#}"),

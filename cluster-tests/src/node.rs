@@ -2,7 +2,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::{Child, ExitStatus, Stdio};
 use std::time::Duration;
@@ -13,8 +13,9 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::client::{Client, ClientOptions};
 use crate::http::Http;
+use crate::ports::Place;
 use crate::wait::{eventually, try_eventually};
-use crate::{binary, ports, reaper};
+use crate::{binary, reaper};
 
 /// Longest time that a node may take to be ready, its start gate included.
 pub const READY_WITHIN: Duration = Duration::from_secs(40);
@@ -25,7 +26,7 @@ const PANIC: &str = "panicked at";
 /// One node of a cluster.
 #[derive(Debug)]
 pub struct Node {
-    ip: Ipv4Addr,
+    place: Place,
     args: Vec<String>,
     dir: PathBuf,
     process: Mutex<Process>,
@@ -42,10 +43,10 @@ enum Process {
 }
 
 impl Node {
-    /// A node that is not started: its address, its arguments, and a directory for its log.
-    pub fn new(ip: Ipv4Addr, args: Vec<String>, dir: PathBuf) -> Self {
+    /// A node that is not started: its place, its arguments, and a directory for its log.
+    pub fn new(place: Place, args: Vec<String>, dir: PathBuf) -> Self {
         Node {
-            ip,
+            place,
             args,
             dir,
             process: Mutex::new(Process::Down),
@@ -56,22 +57,22 @@ impl Node {
 
     /// The advertised address `host:port`, its name within the cluster.
     pub fn address(&self) -> String {
-        self.http_address().to_string()
+        self.place.address()
     }
 
     /// Where HTTP is served.
     pub fn http_address(&self) -> SocketAddr {
-        (self.ip, ports::HTTP).into()
+        self.place.http()
     }
 
     /// Where gRPC clients connect.
     pub fn grpc_address(&self) -> SocketAddr {
-        (self.ip, ports::GRPC).into()
+        self.place.grpc()
     }
 
     /// Where other members connect.
     pub fn peer_address(&self) -> SocketAddr {
-        (self.ip, ports::PEER).into()
+        self.place.peer()
     }
 
     /// A new HTTP client of this node.

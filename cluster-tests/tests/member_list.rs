@@ -8,6 +8,8 @@ use anyhow::{Result, ensure};
 use cluster_tests::{
     AddressServer, BeatingInstance, Cluster, Instance, SdkClient, Service, Watch, eventually,
 };
+use tokio::net::TcpListener;
+use tokio::time::timeout;
 
 /// Time in which nodes take a changed list and agree.
 const AGREED: Duration = Duration::from_secs(25);
@@ -158,6 +160,43 @@ async fn a_node_that_all_files_drop_sends_its_clients_on_and_may_come_back() -> 
     cluster.agree_on(&[0, 1, 2], AGREED).await;
     cluster.equal(Duration::from_secs(10)).await;
     unbroken(&watch)
+}
+
+/// KF-081: a member that is down is dialed until it is taken out of the list, and then no more.
+#[tokio::test]
+async fn a_member_that_is_down_is_left_alone_once_it_is_out() -> Result<()> {
+    let cluster = Cluster::builder(3).member_file().start().await;
+    let (down, http) = (cluster.node(2), cluster.node(0).http());
+    down.kill();
+    // Somebody who hangs up stands in for it, to hear of each attempt.
+    let stand_in = TcpListener::bind(down.peer_address()).await?;
+    let attempt = async |within| timeout(within, stand_in.accept()).await.is_ok();
+    let write = async |n_writes: u16| {
+        for port in 1..=n_writes {
+            let instance = Instance::at("10.13.0.4", port).patient();
+            http.register(&Service::unique("steady"), &instance).await?.ok()?;
+        }
+        anyhow::Ok(())
+    };
+    write(100).await?;
+    ensure!(attempt(AGREED).await, "a member in the list is not dialed");
+    for node in [0, 1] {
+        fs::write(cluster.member_file(node), cluster.member_text(&[0, 1]))?;
+    }
+    cluster.agree_on(&[0, 1], AGREED).await;
+    // Those that were under way.
+    eventually("attempts end", AGREED, || async {
+        ensure!(!attempt(Duration::from_secs(1)).await, "one more");
+        Ok(())
+    })
+    .await;
+    write(100).await?;
+    ensure!(
+        !attempt(Duration::from_secs(5)).await,
+        "a member that is out is still dialed"
+    );
+    cluster.equal(Duration::from_secs(10)).await;
+    Ok(())
 }
 
 #[tokio::test]

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use cluster_tests::{Cluster, ClusterBuilder, Instance, Service, always, eventually};
+use cluster_tests::cluster::SOON;
+use cluster_tests::{Cluster, ClusterBuilder, Instance, Node, SdkClient, Service, always, eventually};
 
 /// KF-074: a node shows the configured members, and stops when its own address is not among them.
 #[tokio::test]
@@ -23,6 +24,63 @@ async fn members_come_from_a_file_too() -> Result<()> {
         assert_eq!(state.address, node.address());
     }
     Ok(())
+}
+
+/// Three members on this host know each other by it: each holds what any of them took over either protocol, also one
+/// that was killed and started again.
+async fn each_holds_what_any_took(host: &str) -> Result<()> {
+    let cluster = Cluster::builder(3).on_host(host).start().await;
+    let addresses: Vec<String> = cluster.nodes().iter().map(Node::address).collect();
+    assert!(addresses.iter().all(|address| address.starts_with(host)));
+    let servers: Vec<_> = cluster.nodes().iter().map(Node::grpc_address).collect();
+    let mut clients = Vec::new();
+    let mut services = Vec::new();
+    for (i, node) in cluster.nodes().iter().enumerate() {
+        let over_grpc = Service::unique("addressed");
+        let client = SdkClient::start(servers.clone(), i).await;
+        client
+            .register(&over_grpc, &Instance::at("10.12.0.5", 80))
+            .await?;
+        clients.push(client);
+        services.push(over_grpc);
+        for owner in 0..3 {
+            let over_http = cluster.service_owned_by(owner, "addressed").await?;
+            let instance = Instance::at("10.12.0.5", 80).patient();
+            node.http().register(&over_http, &instance).await?.ok()?;
+            services.push(over_http);
+        }
+    }
+    for service in &services {
+        cluster.eventually_listed(service, &["10.12.0.5:80"]).await;
+    }
+
+    cluster.node(1).restart();
+    cluster.ready().await;
+    cluster.agree_on(&[0, 1, 2], SOON).await;
+    cluster.equal(SOON).await;
+    for service in &services {
+        cluster.eventually_listed(service, &["10.12.0.5:80"]).await;
+    }
+    for node in cluster.nodes() {
+        let shown = node.http().cluster_nodes().await?;
+        ensure!(
+            shown.iter().map(|(address, _)| address).eq(&addresses),
+            "{shown:?}"
+        );
+    }
+    Ok(())
+}
+
+/// KF-076: members may be host names; one that is started again is recognised.
+#[tokio::test]
+async fn members_may_be_host_names() -> Result<()> {
+    each_holds_what_any_took("localhost").await
+}
+
+/// KF-077: members may have IPv6 addresses.
+#[tokio::test]
+async fn members_may_have_ipv6_addresses() -> Result<()> {
+    each_holds_what_any_took("[::1]").await
 }
 
 #[tokio::test]

@@ -595,6 +595,77 @@ async fn a_member_that_swallows_everything_costs_the_others_nothing() -> Result<
     .await
 }
 
+/// Fifty clients of each protocol end together with their node. Rows of gRPC clients stay for the grace, at least `least`
+/// after the end and at most `most`; rows of beats for the default 30 s. Those of the other nodes stay.
+async fn who_ends_with_a_node_is_gone_after_the_grace(
+    cluster: &Cluster,
+    end: impl Fn(),
+    least: Duration,
+    most: Duration,
+) -> Result<()> {
+    let over_grpc = Service::unique("doomed");
+    let over_http = cluster.service_owned_by(0, "doomed").await?;
+    let doomed = try_join_all((0..50).map(|_| cluster.node(0).client())).await?;
+    for (port, client) in (1..).zip(&doomed) {
+        client
+            .register(&over_grpc, &Instance::at("10.17.0.79", port))
+            .await?;
+    }
+    let survivor = cluster.node(1).client().await?;
+    survivor
+        .register(&over_grpc, &Instance::at("10.17.1.79", 1))
+        .await?;
+    let start = |node: usize, instance| {
+        BeatingInstance::start(vec![cluster.node(node).http()], over_http.clone(), instance, BEAT)
+    };
+    let beats = try_join_all((1..=50).map(|port| start(0, Instance::at("10.17.0.79", port)))).await?;
+    let _surviving = start(1, Instance::at("10.17.1.79", 1)).await?;
+    let mut all: Vec<String> = (1..=50).map(|port| format!("10.17.0.79:{port}")).collect();
+    all.push("10.17.1.79:1".to_owned());
+    for service in [&over_grpc, &over_http] {
+        cluster.eventually_listed(service, &all).await;
+    }
+
+    end();
+    drop((doomed, beats));
+    let ended = Clock::now();
+    let survivors = [cluster.node(1).http(), cluster.node(2).http()];
+    for (service, least, most) in [(&over_grpc, least, most), (&over_http, 24 * SECOND, 40 * SECOND)] {
+        let listed = async |addresses: &[String]| {
+            for http in &survivors {
+                http.list(service).await?.expect(addresses)?;
+            }
+            Ok(())
+        };
+        let grace = (least - SECOND).saturating_sub(ended.elapsed());
+        always("all are listed within the grace", grace, || listed(&all)).await;
+        let left = most.saturating_sub(ended.elapsed());
+        eventually("those that ended are gone", left, || listed(&all[50..])).await;
+    }
+    Ok(())
+}
+
+/// KF-079: clients that die with their node, whose address refuses connections, are gone after the grace.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "run by scripts/test.sh --soak"]
+async fn clients_of_both_protocols_that_die_with_their_node_are_gone_after_the_grace() -> Result<()> {
+    let cluster = Cluster::start(3).await;
+    let end = || cluster.node(0).kill();
+    who_ends_with_a_node_is_gone_after_the_grace(&cluster, end, 15 * SECOND, 25 * SECOND).await
+}
+
+/// KF-079, with an address that is silent.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "run by scripts/test.sh --soak"]
+async fn clients_that_go_silent_with_their_node_are_gone_after_the_longer_grace() -> Result<()> {
+    let cluster = Cluster::builder(3).proxied().start().await;
+    let end = || {
+        cluster.links().set_around(0, LinkState::Paused);
+        cluster.node(0).kill();
+    };
+    who_ends_with_a_node_is_gone_after_the_grace(&cluster, end, 30 * SECOND, 40 * SECOND).await
+}
+
 /// KF-083, and connections that live long: clients of all nodes go on for minutes, through the restart of each node,
 /// and every change reaches all of them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -273,19 +273,27 @@ fn peer_addresses(
     Ok(addresses)
 }
 
-/// Reads `host:port`, `[v6]:port`, or without a port where there is a default.
+/// Reads `host:port`, `[v6]:port`, or without a port where there is a default. Members are known by the text, so that a
+/// host has one spelling: small letters, and the short form of IPv6.
 pub(super) fn address(text: &str, default_port: Option<u16>) -> Result<SmolStr, String> {
     let rule = || format!("{text:?} is no address, want host:port");
+    let v6 = |host: &str| match host.parse::<std::net::Ipv6Addr>() {
+        Ok(ip) => Ok(ip.to_string()),
+        Err(_) => Err(rule()),
+    };
     let (host, port) = if let Some(rest) = text.strip_prefix('[') {
         let (host, port) = rest.split_once(']').ok_or_else(rule)?;
-        host.parse::<std::net::Ipv6Addr>().map_err(|_| rule())?;
-        (host, port.strip_prefix(':'))
+        match (port, port.strip_prefix(':')) {
+            ("", _) => (v6(host)?, None),
+            (_, Some(port)) => (v6(host)?, Some(port)),
+            (_, None) => return Err(rule()),
+        }
     } else if text.matches(':').count() > 1 {
-        (text, None) // An IPv6 address without brackets cannot carry a port.
+        (v6(text)?, None) // An IPv6 address without brackets cannot carry a port.
     } else {
         match text.split_once(':') {
-            Some((host, port)) => (host, Some(port)),
-            None => (text, None),
+            Some((host, port)) => (host.to_ascii_lowercase(), Some(port)),
+            None => (text.to_ascii_lowercase(), None),
         }
     };
     let port = match port {
@@ -295,7 +303,7 @@ pub(super) fn address(text: &str, default_port: Option<u16>) -> Result<SmolStr, 
     let is_host = !host.is_empty()
         && !host.contains(|c: char| c.is_whitespace() || matches!(c, '/' | '@' | '#' | '?' | '=' | ','));
     match port {
-        Some(port) if is_host => Ok(join(host, port)),
+        Some(port) if is_host => Ok(join(&host, port)),
         _ => Err(rule()),
     }
 }

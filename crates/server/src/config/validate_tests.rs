@@ -77,9 +77,41 @@ fn members_without_a_port_have_the_main_port_and_ipv6_is_bracketed() {
     assert_eq!(config.node.members, ["n1:8850", "n2:8858"]);
     let config = load(&[("bind", "::1"), ("members", "[::1]:8848,[::1]:8858")]).unwrap();
     assert_eq!(config.node.self_address, "[::1]:8848");
-    for bad in ["a:b", ":8848", "a b", "a:0", "[::1:8848", "http://a:1"] {
+    for bad in [
+        "a:b",
+        ":8848",
+        "a b",
+        "a:0",
+        "[::1:8848",
+        "[::1]8848",
+        "[n1]:8848",
+        "n1:1:2",
+        "http://a:1",
+    ] {
         assert!(error(&[("members", bad)]).contains("is no address"), "{bad}");
     }
+}
+
+/// KF-076, KF-077: members are known by their text, so that each spelling of a host gives the same.
+#[test]
+fn a_host_has_one_spelling() {
+    let config = load(&[
+        ("members", "N1.Example:8848,n2:8848"),
+        ("advertise", "n1.example"),
+    ])
+    .unwrap();
+    assert_eq!(config.node.members, ["n1.example:8848", "n2:8848"]);
+    let config = load(&[
+        ("bind", "::1"),
+        ("members", "[0:0::0001]:8848,[::0:1]:8858,2001:DB8::2"),
+    ])
+    .unwrap();
+    assert_eq!(
+        config.node.members,
+        ["[::1]:8848", "[::1]:8858", "[2001:db8::2]:8848"]
+    );
+    let text = error(&[("bind", "::1"), ("members", "[::1]:8848,[0::1]:8849")]);
+    assert!(text.contains("both need port 9849"), "{text}");
 }
 
 /// KF-073: ports that collide are named at the start.

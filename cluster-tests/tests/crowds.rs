@@ -1,0 +1,355 @@
+//! Much at once: bursts of registrations, nodes that join under load, subscribers by the hundred, many clients of a node
+//! that is killed. Each of these at a size for every run, and at a larger one for `scripts/test.sh --soak`.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use cluster_tests::cluster::SOON;
+use cluster_tests::{
+    BeatingInstance, Client, Cluster, Http, Instance, List, Node, SdkClient, Service, eventually,
+};
+use futures_util::future::try_join_all;
+use parking_lot::Mutex;
+use tokio::runtime::Builder;
+use tokio::time::{Instant as Clock, interval};
+
+const NOBODY: [&str; 0] = [];
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// So many clients of each protocol at once register services of their own through one node, and take every fourth back.
+/// Then all nodes hold what was acknowledged and nothing else.
+async fn all_hold_what_was_acknowledged(n_clients: u16, services_each: u16) -> Result<()> {
+    let cluster = Cluster::start(3).await;
+    let node = cluster.node(0);
+    let instance = Instance::at("10.18.0.72", 80).patient();
+    let over_grpc = async || {
+        let client = node.client().await?;
+        let mut kept = Vec::new();
+        for n in 0..services_each {
+            let service = Service::unique("burst");
+            client.register(&service, &instance).await?;
+            match n % 4 {
+                3 => client.deregister(&service, &instance).await?,
+                _ => kept.push(service.name),
+            }
+        }
+        anyhow::Ok((client, kept))
+    };
+    let over_http = async || {
+        let http = node.http();
+        let mut kept = Vec::new();
+        for n in 0..services_each {
+            let service = Service::unique("burst");
+            http.register(&service, &instance).await?.ok()?;
+            match n % 4 {
+                3 => http.deregister(&service, &instance).await?.ok()?,
+                _ => kept.push(service.name),
+            }
+        }
+        anyhow::Ok(kept)
+    };
+    let grpc = try_join_all((0..n_clients).map(|_| over_grpc()));
+    let http = try_join_all((0..n_clients).map(|_| over_http()));
+    let (grpc, http) = tokio::try_join!(grpc, http)?;
+    let (_clients, kept): (Vec<Client>, Vec<Vec<String>>) = grpc.into_iter().unzip();
+    let mut acknowledged: Vec<String> = kept.into_iter().chain(http).flatten().collect();
+    acknowledged.sort();
+
+    cluster.equal(30 * SECOND).await;
+    for node in cluster.nodes() {
+        let http = node.http();
+        let state = http.state().await?;
+        ensure!(
+            state.instances == u64::try_from(acknowledged.len())?,
+            "{} of {} instances at {}",
+            state.instances,
+            acknowledged.len(),
+            node.address()
+        );
+        let holds = async |name: &String| http.list(&Service::new(name)).await?.expect(&["10.18.0.72:80"]);
+        for names in acknowledged.chunks(100) {
+            try_join_all(names.iter().map(holds)).await?;
+        }
+    }
+    Ok(())
+}
+
+/// KF-072: after a burst of registrations through one node all nodes hold what was acknowledged.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn after_a_burst_all_nodes_hold_what_was_acknowledged() -> Result<()> {
+    all_hold_what_was_acknowledged(50, 20).await
+}
+
+/// KF-072, with 800 clients and more than 7,000 services.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "run by scripts/test.sh --soak"]
+async fn after_a_large_burst_all_nodes_hold_what_was_acknowledged() -> Result<()> {
+    all_hold_what_was_acknowledged(400, 12).await
+}
+
+/// Instances that beat at a node alone, at the times given (interval, unhealthy, removed); two nodes join; all clients
+/// stop. Meanwhile all nodes list all instances, healthy, and within a minute none.
+async fn all_is_gone_when_clients_stop(n_services: u16, instances_each: u16, times: [u32; 3]) -> Result<()> {
+    let cluster = Cluster::builder(3)
+        .hold_back(1)
+        .hold_back(2)
+        .flag("--gate-limit", "5s")
+        .start()
+        .await;
+    let services: Vec<Service> = (0..n_services).map(|_| Service::unique("loaded")).collect();
+    let instances: Vec<Instance> = (1..=instances_each)
+        .map(|port| Instance::at("10.18.0.80", port).beat_times(times[0], times[1], times[2]))
+        .collect();
+    let addresses: Vec<String> = instances.iter().map(Instance::address).collect();
+    let (http, beat) = (cluster.node(0).http(), Duration::from_millis(times[0].into()));
+    let mut beats = Vec::new();
+    for service in &services {
+        let all = instances.iter().map(|instance| {
+            BeatingInstance::start(vec![http.clone()], service.clone(), instance.clone(), beat)
+        });
+        beats.extend(try_join_all(all).await?);
+    }
+    cluster.node(1).start();
+    cluster.node(2).start();
+    cluster.ready().await;
+    let all_live = |list: &List| {
+        list.expect(&addresses)?;
+        ensure!(list.hosts.iter().all(|host| host.healthy), "{:?}", list.hosts);
+        Ok(())
+    };
+    // Until those that joined have owned their share for longer than an instance may be silent.
+    let joined = Clock::now();
+    while joined.elapsed() < Duration::from_millis(times[2].into()) {
+        for service in &services {
+            cluster.eventually_list(service, SOON, all_live).await;
+        }
+    }
+    ensure!(
+        beats.iter().all(|beat| beat.unknown() == 0),
+        "a beat met an unknown row"
+    );
+
+    drop(beats);
+    for node in cluster.nodes() {
+        let http = node.http();
+        eventually("every instance is removed", 60 * SECOND, || async {
+            let left = http.state().await?.instances;
+            ensure!(left == 0, "{left} instances at {}", node.address());
+            Ok(())
+        })
+        .await;
+    }
+    for service in &services {
+        cluster.eventually_listed(service, &NOBODY).await;
+    }
+    cluster.equal(SOON).await;
+    Ok(())
+}
+
+/// KF-080: a loaded node and two that join agree when all clients stop.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_loaded_node_and_two_that_join_agree_when_all_clients_stop() -> Result<()> {
+    all_is_gone_when_clients_stop(20, 15, [1_000, 4_000, 6_000]).await
+}
+
+/// KF-080, with thousands of instances and the default times.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "run by scripts/test.sh --soak"]
+async fn thousands_of_instances_are_gone_from_all_nodes_when_their_clients_stop() -> Result<()> {
+    all_is_gone_when_clients_stop(100, 40, [5_000, 15_000, 30_000]).await
+}
+
+/// Asks each node in turn for a list until told to stop, and gives the longest time that an answer took. On a thread of
+/// its own, since hundreds of subscribers keep those of the test busy.
+fn slowest_query(
+    nodes: Vec<SocketAddr>,
+    service: Service,
+    is_over: Arc<AtomicBool>,
+) -> JoinHandle<Result<Duration>> {
+    thread::spawn(move || {
+        let runtime = Builder::new_current_thread().enable_all().build()?;
+        runtime.block_on(async {
+            let https: Vec<Http> = nodes.into_iter().map(Http::new).collect();
+            let (mut slowest, mut pace) = (Duration::ZERO, interval(SECOND / 20));
+            for http in https.iter().cycle() {
+                pace.tick().await;
+                if is_over.load(Ordering::Relaxed) {
+                    break;
+                }
+                let asked = Clock::now();
+                http.list(&service).await?;
+                slowest = slowest.max(asked.elapsed());
+            }
+            Ok(slowest)
+        })
+    })
+}
+
+/// So many subscribers on all nodes, of one service of 50 instances that changes so many times at this interval. All hold
+/// the final list within 3 s of the last change, and no query takes long meanwhile.
+async fn all_hold_the_final_list(n_subscribers: usize, n_changes: u32, pause: Duration) -> Result<()> {
+    let cluster = Cluster::start(3).await;
+    let service = Service::unique("popular");
+    let state = |change: u32| -> Vec<Instance> {
+        let instances = (1..=50).map(|port| Instance::at("10.18.0.100", port));
+        instances.map(|i| i.meta("change", &change.to_string())).collect()
+    };
+    let provider = cluster.node(0).client().await?;
+    provider.batch(&service, &state(0)).await?;
+    let mut subscribers = Vec::new();
+    while subscribers.len() < n_subscribers {
+        let some = cluster
+            .nodes()
+            .iter()
+            .cycle()
+            .take(99.min(n_subscribers - subscribers.len()));
+        subscribers.extend(try_join_all(some.map(Node::client)).await?);
+    }
+    for some in subscribers.chunks(100) {
+        try_join_all(some.iter().map(|client| client.subscribe(&service, ""))).await?;
+    }
+
+    let is_over = Arc::new(AtomicBool::new(false));
+    let nodes = cluster.nodes().iter().map(Node::http_address).collect();
+    let queries = slowest_query(nodes, service.clone(), Arc::clone(&is_over));
+    let mut pace = interval(pause);
+    for change in 1..=n_changes {
+        pace.tick().await;
+        provider.batch(&service, &state(change)).await?;
+    }
+    let end = Clock::now();
+    is_over.store(true, Ordering::Relaxed);
+
+    let wanted = n_changes.to_string();
+    for client in &subscribers {
+        let last = Mutex::new(None);
+        let at = eventually("the final list is pushed", SOON, || async {
+            if let Some(push) = client.take_pushes().await.pop() {
+                *last.lock() = Some(push);
+            }
+            let push = last.lock().clone().context("nothing was pushed")?;
+            let list = push.list()?;
+            let is_final = |host: &Instance| host.metadata.get("change") == Some(&wanted);
+            ensure!(
+                list.hosts.len() == 50 && list.hosts.iter().all(is_final),
+                "the last list is {:?}",
+                list.hosts
+            );
+            Ok(push.at)
+        })
+        .await;
+        let late = at.saturating_duration_since(end);
+        ensure!(
+            late < 3 * SECOND,
+            "the final list came {late:?} after the last change"
+        );
+    }
+    let slowest = match queries.join() {
+        Ok(slowest) => slowest?,
+        Err(panic) => std::panic::resume_unwind(panic),
+    };
+    ensure!(slowest < SECOND, "a query took {slowest:?}");
+    Ok(())
+}
+
+/// KF-100: hundreds of subscribers of one service hold the final list within 3 s.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn hundreds_of_subscribers_hold_the_final_list_soon() -> Result<()> {
+    all_hold_the_final_list(400, 10, SECOND / 2).await
+}
+
+/// KF-100, with thousands of them over a minute.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "run by scripts/test.sh --soak"]
+async fn thousands_of_subscribers_hold_the_final_list_soon() -> Result<()> {
+    all_hold_the_final_list(3_000, 60, SECOND).await
+}
+
+/// Each of so many clients registers in three services, ten in each, and follows one; one node is killed. Within 30 s
+/// every registration and subscription is back at the other nodes; then the node is started, and another is killed.
+async fn all_is_back_after_a_node_was_killed(n_clients: u16) -> Result<()> {
+    let cluster = Cluster::start(3).await;
+    let servers: Vec<SocketAddr> = cluster.nodes().iter().map(Node::grpc_address).collect();
+    let groups: Vec<[Service; 3]> = (0..n_clients / 10)
+        .map(|_| [(); 3].map(|()| Service::unique("returning")))
+        .collect();
+    let clients = try_join_all((0..n_clients).map(|i| {
+        let (servers, services) = (servers.clone(), &groups[usize::from(i / 10)]);
+        async move {
+            let client = SdkClient::with_pause(servers, usize::from(i), 2 * SECOND).await;
+            for service in services {
+                client
+                    .register(service, &Instance::at("10.18.0.101", i + 1))
+                    .await?;
+            }
+            client.subscribe(&services[0]).await?;
+            anyhow::Ok(client)
+        }
+    }))
+    .await?;
+    for (round, killed) in (1..).zip([0, 1]) {
+        cluster.node(killed).kill();
+        let end = Clock::now() + 30 * SECOND;
+        let https: Vec<Http> = cluster.running().map(Node::http).collect();
+        for (group, first) in groups.iter().zip((1..).step_by(10)) {
+            let addresses: Vec<String> = (first..first + 10)
+                .map(|port: u16| format!("10.18.0.101:{port}"))
+                .collect();
+            for (http, service) in https.iter().flat_map(|http| group.iter().map(move |s| (http, s))) {
+                let left = end.saturating_duration_since(Clock::now());
+                eventually("every row has its client again", left, || async {
+                    http.list(service).await?.expect(&addresses)?;
+                    let rows = http.rows(service).await?;
+                    let is_back = rows.iter().flat_map(|row| &row.publishers).all(|p| !p.is_orphan);
+                    ensure!(is_back, "{rows:?}");
+                    Ok(())
+                })
+                .await;
+            }
+        }
+        let provider = cluster.running().next().context("no node runs")?.client().await?;
+        let news = format!("10.18.1.101:{round}");
+        for ([service, ..], followers) in groups.iter().zip(clients.chunks(10)) {
+            provider
+                .register(service, &Instance::at("10.18.1.101", round))
+                .await?;
+            for follower in followers {
+                eventually("a follower is told of a change", SOON, || async {
+                    follower.latest(service).context("no list")?.at(&news).map(drop)
+                })
+                .await;
+            }
+        }
+        drop(provider);
+        for [service, ..] in &groups {
+            cluster
+                .eventually_list(service, SOON, |list| {
+                    ensure!(list.at(&news).is_err(), "{news} is still listed");
+                    Ok(())
+                })
+                .await;
+        }
+        cluster.node(killed).start();
+        cluster.ready().await;
+    }
+    cluster.equal(SOON).await;
+    Ok(())
+}
+
+/// KF-101: after the end of a node with hundreds of clients every registration and subscription is back in 30 s.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn hundreds_of_clients_of_a_killed_node_are_back_within_thirty_seconds() -> Result<()> {
+    all_is_back_after_a_node_was_killed(300).await
+}
+
+/// KF-101, with thousands.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "run by scripts/test.sh --soak"]
+async fn thousands_of_clients_of_a_killed_node_are_back_within_thirty_seconds() -> Result<()> {
+    all_is_back_after_a_node_was_killed(2_000).await
+}
