@@ -71,7 +71,10 @@ impl Node {
             self.left_behind.lock().push(connection.client);
             return;
         }
-        if self.movers.take(&connection, &self.config, now.mono) {
+        if self
+            .movers
+            .take(&connection, &self.registry, &self.config, now.mono)
+        {
             actions.wake();
             return;
         }

@@ -2,11 +2,11 @@
 //! some seconds later, so what they registered here stays until somebody registers it anew, or a grace is over:
 //! moving a client shows nobody a shorter list. Called by connections that close and by the node's tick.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 use parking_lot::Mutex;
 use rollcall_core::registry::change::ClientId;
-use rollcall_core::{Millis, Now};
+use rollcall_core::{Millis, Now, Registry, ServiceKey};
 use rollcall_distro::Effects;
 
 use crate::config::NodeConfig;
@@ -20,9 +20,23 @@ const LOOK_AGAIN: Millis = Millis(50);
 /// Most clients that are waited for; what further ones registered goes with their connection.
 const MOVERS_MAX: usize = 10_000;
 
-/// Clients on their way, with the time until which what they registered stays.
+/// How long the row of a client that has arrived stays published here as well. Other members hear of its arrival and of
+/// its end here from different members, in any order.
+const BOTH_FOR: Millis = Millis(500);
+
+/// A client on its way.
+#[derive(Debug)]
+struct Mover {
+    client: ClientId,
+    /// Until when what it registered stays.
+    until: Millis,
+    /// Since when somebody else has published its rows.
+    superseded: BTreeMap<(ServiceKey, u64), Millis>,
+}
+
+/// Clients on their way.
 #[derive(Debug, Default)]
-pub(crate) struct Movers(Mutex<VecDeque<(ClientId, Millis)>>);
+pub(crate) struct Movers(Mutex<VecDeque<Mover>>);
 
 impl Movers {
     /// Number of clients on their way.
@@ -30,11 +44,21 @@ impl Movers {
         self.0.lock().len()
     }
 
-    /// Takes note of a client whose connection has closed; false when it is not on its way, or there are too many.
-    pub(crate) fn take(&self, connection: &Connection, config: &NodeConfig, now: Millis) -> bool {
+    /// Takes note of a client whose connection has closed; false when it is not on its way or has nothing here, or when
+    /// there are too many.
+    pub(crate) fn take(
+        &self,
+        connection: &Connection,
+        registry: &Registry,
+        config: &NodeConfig,
+        now: Millis,
+    ) -> bool {
         let Some(asked) = connection.asked_to_move() else {
             return false;
         };
+        if registry.published(connection.client).is_empty() {
+            return false;
+        }
         let mut movers = self.0.lock();
         if now.since(asked) > LEAVES_WITHIN || movers.len() >= MOVERS_MAX {
             return false;
@@ -45,7 +69,11 @@ impl Movers {
         } else {
             config.orphan_gone
         };
-        movers.push_back((client, now + grace));
+        movers.push_back(Mover {
+            client,
+            until: now + grace,
+            superseded: BTreeMap::new(),
+        });
         true
     }
 
@@ -56,20 +84,43 @@ impl Movers {
 }
 
 impl Node {
-    /// Takes away what is registered anew by now, and all of those whose grace is over.
+    /// Takes away what has been registered anew for a while, and all of those whose grace is over.
     pub(crate) fn tick_movers(&self, now: Now, effects: &mut Effects) {
         let mut movers = self.movers.0.lock();
-        movers.retain(|(client, until)| {
-            let log = self.engine.log();
-            let is_done = *until <= now.mono
-                || self
-                    .registry
-                    .yield_to_newer(*client, now, log, &mut effects.changes);
+        movers.retain_mut(|mover| {
+            let is_done = mover.until <= now.mono || self.withdraw_superseded(mover, now, effects);
             if is_done {
+                let log = self.engine.log();
                 self.registry
-                    .close_client(*client, now, log, &mut effects.changes);
+                    .close_client(mover.client, now, log, &mut effects.changes);
             }
             !is_done
         });
+    }
+
+    /// True when nothing of the client is left here.
+    fn withdraw_superseded(&self, mover: &mut Mover, now: Now, effects: &mut Effects) -> bool {
+        for (service, rows) in self.registry.superseded(mover.client) {
+            for hash in rows {
+                let row = (service.clone(), hash);
+                mover.superseded.entry(row).or_insert(now.mono);
+            }
+        }
+        let mut due: BTreeMap<ServiceKey, Vec<u64>> = BTreeMap::new();
+        mover.superseded.retain(|(service, hash), since| {
+            let is_due = now.mono.since(*since) >= BOTH_FOR;
+            if is_due {
+                due.entry(service.clone()).or_default().push(*hash);
+            }
+            !is_due
+        });
+        let (log, changes) = (self.engine.log(), &mut effects.changes);
+        let mut is_left = true;
+        for (service, rows) in due {
+            is_left &= !self
+                .registry
+                .withdraw_rows(mover.client, &service, &rows, now, log, changes);
+        }
+        !is_left
     }
 }

@@ -131,11 +131,35 @@ impl Registry {
         true
     }
 
-    /// Withdraws what a connection of this member publishes and somebody else has published since. True when nothing
-    /// is left.
-    pub fn yield_to_newer(
+    /// The rows that a connection of this member publishes and somebody else has published since, by service.
+    pub fn superseded(&self, client: ClientId) -> Vec<(ServiceKey, RowHashes)> {
+        let Some(published) = self.clients.open(client) else {
+            return Vec::new();
+        };
+        let publisher = Publisher::Connection(client);
+        let newer = |(service, rows): (ServiceKey, RowHashes)| {
+            let held = self.service(&service)?;
+            let held = held.rows.lock();
+            let is_superseded = |hash: &u64| {
+                held.find(*hash).is_some_and(|row| {
+                    let own = row.publication(publisher);
+                    let mut others = row.publications.iter().filter(|p| !p.is_orphan);
+                    own.is_some_and(|own| others.any(|p| p.stamp > own.stamp))
+                })
+            };
+            let rows: RowHashes = rows.into_iter().filter(is_superseded).collect();
+            (!rows.is_empty()).then_some((service, rows))
+        };
+        published.all().into_iter().filter_map(newer).collect()
+    }
+
+    /// Withdraws some rows that a connection of this member publishes for a service. True when it publishes nothing any
+    /// more.
+    pub fn withdraw_rows(
         &self,
         client: ClientId,
+        service: &ServiceKey,
+        rows: &[u64],
         now: Now,
         journal: &dyn Journal,
         changes: &mut Changes,
@@ -143,24 +167,16 @@ impl Registry {
         let Some(mut published) = self.clients.open(client) else {
             return true;
         };
-        let publisher = Publisher::Connection(client);
-        for (service, rows) in published.all() {
-            let left = self.edit_existing(&service, now.mono, changes, |edit| {
-                let stays = |hash: &u64| {
-                    let is_newer = edit.rows.find(*hash).is_some_and(|row| {
-                        let own = row.publication(publisher);
-                        let others = row.publications.iter().filter(|p| !p.is_orphan);
-                        own.is_some_and(|own| { others }.any(|p| p.stamp > own.stamp))
-                    });
-                    if is_newer {
-                        self.withdraw_own(edit, client, *hash, journal);
-                    }
-                    !is_newer
-                };
-                rows.iter().copied().filter(stays).collect::<RowHashes>()
-            });
-            published.set_rows(&service, left.unwrap_or_default());
-        }
+        let (going, staying): (RowHashes, RowHashes) = published
+            .rows(service)
+            .into_iter()
+            .partition(|hash| rows.contains(hash));
+        self.edit_existing(service, now.mono, changes, |edit| {
+            for hash in going {
+                self.withdraw_own(edit, client, hash, journal);
+            }
+        });
+        published.set_rows(service, staying);
         published.is_empty()
     }
 
