@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use cluster_tests::cluster::SOON;
+use cluster_tests::http::joined;
 use cluster_tests::udp::UdpReceiver;
 use cluster_tests::{Cluster, Instance, Node, Service, always, eventually};
 use reqwest::Method;
@@ -222,6 +223,75 @@ async fn a_node_that_comes_back_heeds_what_was_set_before() -> Result<()> {
         .list_reply(&Service::unique("back"), &[])
         .await?;
     ensure!(list.json()?["cacheMillis"] == 30_000);
+    cluster.check()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_value_that_is_neither_true_nor_false_changes_no_switch() -> Result<()> {
+    let cluster = Cluster::start(1).await;
+    let http = cluster.node(0).http();
+    for (path, status) in [
+        ("/nacos/v1/ns/operator/switches", 400),
+        ("/nacos/v2/ns/operator/switches", 400),
+        ("/nacos/v3/admin/ns/ops/switches", 400),
+    ] {
+        let params = [("entry", "pushEnabled"), ("value", "ture")];
+        let reply = http.send(http.request(Method::PUT, path).query(&params)).await?;
+        ensure!(
+            reply.status == status && reply.text.contains("neither true nor false: ture"),
+            "{reply:?}"
+        );
+    }
+    ensure!(switches(cluster.node(0)).await?["pushEnabled"] == true);
+    set(cluster.node(0), "pushEnabled", "OFF").await?;
+    ensure!(switches(cluster.node(0)).await?["pushEnabled"] == false);
+    Ok(())
+}
+
+/// A quarantine holds whenever the row comes: before, after, and at a node that has started anew meanwhile.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_quarantine_holds_for_rows_that_come_later_and_through_restarts() -> Result<()> {
+    let cluster = Cluster::start(3).await;
+    let service = Service::unique("evicted");
+    let params = joined(
+        &service,
+        vec![("ip".into(), "10.16.1.1".into()), ("port".into(), "80".into())],
+    );
+    let http = cluster.node(0).http();
+    http.query(Method::POST, "/rollcall/quarantine", &params)
+        .await?
+        .with_status(200)?;
+
+    // Registered at every node, over both protocols, before and after one of them has started anew.
+    let clients = cluster.clients().await?;
+    clients[1]
+        .register(&service, &Instance::at("10.16.1.1", 80))
+        .await?;
+    clients[1]
+        .register(&Service::unique("sign"), &Instance::at("10.16.1.1", 80))
+        .await?;
+    let seen = Instance::at("10.16.1.2", 80).patient();
+    http.register(&service, &seen).await?.ok()?;
+    cluster.eventually_listed(&service, &["10.16.1.2:80"]).await;
+    cluster.node(2).kill();
+    cluster.node(2).restart();
+    cluster.ready().await;
+    let evicted = Instance::at("10.16.1.1", 80).patient();
+    cluster.node(2).http().register(&service, &evicted).await?.ok()?;
+    cluster.eventually_listed(&service, &["10.16.1.2:80"]).await;
+    for node in cluster.nodes() {
+        node.http().list(&service).await?.expect(&["10.16.1.2:80"])?;
+    }
+
+    cluster
+        .node(1)
+        .http()
+        .query(Method::DELETE, "/rollcall/quarantine", &params)
+        .await?
+        .with_status(200)?;
+    cluster
+        .eventually_listed(&service, &["10.16.1.1:80", "10.16.1.2:80"])
+        .await;
     cluster.check()
 }
 

@@ -139,6 +139,10 @@ impl Registry {
             rows,
             touched: Vec::new(),
         };
+        if std::mem::take(&mut edit.rows.is_new) {
+            // Under the service's lock: whoever quarantines a row later finds the service.
+            edit.rows.hidden = self.hidden_rows(&service.key);
+        }
         let result = write(&mut edit);
         self.publish_view(edit, now, changes);
         result

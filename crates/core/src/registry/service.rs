@@ -43,6 +43,8 @@ pub(crate) struct Rows {
     pub(crate) empty_since: Option<Millis>,
     /// It is in the catalogue, which says that it has an instance (true) or none.
     pub(crate) listed: Option<bool>,
+    /// Nothing has been written yet: what operators said before the service was there is still to be read.
+    pub(crate) is_new: bool,
     /// It has left the registry; whoever still holds it must look it up again.
     pub(crate) is_gone: bool,
 }
@@ -78,6 +80,7 @@ impl Service {
                 n_changes: 0,
                 empty_since: None,
                 listed: None,
+                is_new: true,
                 is_gone: false,
             }),
             key,

@@ -779,6 +779,28 @@ fn a_quarantined_row_is_hidden_whatever_its_publisher_does_until_it_is_lifted() 
 }
 
 #[test]
+fn a_row_that_is_quarantined_before_its_service_is_there_is_hidden_too() {
+    let f = Fixture::new(A);
+    let rows = HiddenRows {
+        ip: "10.0.0.1".into(),
+        port: 1,
+        cluster: None,
+    };
+    let key = RecordKey::Quarantine(service(), rows);
+    let why = Quarantine {
+        until: None,
+        reason: "sick".into(),
+    };
+    f.set_record(&key, Some(Record::Quarantine(Arc::new(why))));
+    f.beat_register(&at(1, 1.0));
+    f.beat_register(&at(2, 1.0));
+    let ports = |f: &Fixture| f.rows().iter().map(|i| i.port).collect::<Vec<_>>();
+    assert_eq!(ports(&f), [2]);
+    assert_eq!(f.set_record(&key, None), [service()]);
+    assert_eq!(ports(&f), [1, 2]);
+}
+
+#[test]
 fn what_operators_change_is_handed_to_the_store_once() {
     let f = Fixture::new(A);
     f.beat_register(&at(1, 1.0));

@@ -115,9 +115,16 @@ fn read(kind: Kind, value: &str) -> Result<String, HttpFailure> {
     let whole = || value.parse::<u64>().map_err(|_| not_a_number());
     match kind {
         Kind::Flag => {
-            let words = ["true", "yes", "on", "y", "t"];
-            let is_on = words.iter().any(|word| value.eq_ignore_ascii_case(word));
-            Ok(is_on.to_string())
+            let is_among = |words: [&str; 6]| words.iter().any(|word| value.eq_ignore_ascii_case(word));
+            if is_among(["true", "yes", "on", "y", "t", "1"]) {
+                return Ok("true".to_owned());
+            }
+            if is_among(["false", "no", "off", "n", "f", "0"]) {
+                return Ok("false".to_owned());
+            }
+            // Nacos takes anything else for off, so a slip of the finger stops all pushes.
+            let text = format!("the value is neither true nor false: {value}");
+            Err(HttpFailure::invalid(text))
         }
         Kind::Least(least, refusal) => {
             let number = whole()?;
