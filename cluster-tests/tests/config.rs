@@ -118,6 +118,24 @@ async fn a_flag_with_a_bad_value_is_refused() -> Result<()> {
     refused(&["--peer-addresses", "nonsense"], "peer").await
 }
 
+#[tokio::test]
+async fn a_damaged_operator_file_is_named_once() -> Result<()> {
+    let block = Block::claim(1);
+    let bind = block.ip(0).to_string();
+    let dir = tempfile::tempdir()?;
+    let file = format!("operator-{bind}_{HTTP}.redb");
+    let data_dir = dir.path().display().to_string();
+    for content in ["", "not what was written"] {
+        std::fs::write(dir.path().join(&file), content)?;
+        let end = run(&["--bind", &bind, "--data-dir", &data_dir]).await?;
+        ensure!(end.code == Some(1), "exit code {:?}: {}", end.code, end.text);
+        let named = end.text.matches(&file).count();
+        ensure!(named == 1, "{file} is named {named} times: {}", end.text);
+        ensure!(!end.text.contains("panicked at"), "{}", end.text);
+    }
+    Ok(())
+}
+
 /// KF-074: a node shows the configured members, and stops when its own address is not among them.
 #[tokio::test]
 async fn an_advertised_address_that_is_no_member_is_refused() -> Result<()> {

@@ -3,8 +3,15 @@
 //! What the node wants kept is merged by key while the disk is busy, so what waits is never more than there are keys, and
 //! nobody waits for the disk. A write that fails is tried again. Between the answer to an operator and the end of the
 //! commit lie a few milliseconds in which only the memory of the members has the change.
+//!
+//! What is read is checked: redb verifies its pages when the file is opened, and each record has a checksum of its own. A
+//! file that is not as it was written stops the start, since a node that goes on without it would bring back what operators
+//! have changed. redb panics on some damage, so whatever calls it goes through [`without_panic`].
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -17,11 +24,12 @@ use rollcall_core::registry::change::RowOp;
 use rollcall_distro::codec;
 use rollcall_distro::convert::row_op;
 use rollcall_distro::message::Op;
-use tracing::{error, info};
+use tracing::{error, info, warn};
+use xxhash_rust::xxh3::Xxh3;
 
 use crate::metrics::Counter;
 
-/// By the key of the row or record: its newest version, encoded as members send it.
+/// By the key of the row or record: the checksum of both, and its newest version, encoded as members send it.
 const OPERATOR: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new("operator");
 /// Pause after a failed write.
 const RETRY: Duration = Duration::from_secs(1);
@@ -35,7 +43,7 @@ pub enum StoreError {
         /// The directory.
         path: PathBuf,
         /// Why not.
-        error: std::io::Error,
+        error: io::Error,
     },
     /// Another process has the file open.
     #[error("{path} is in use by another process (data_dir)")]
@@ -43,7 +51,7 @@ pub enum StoreError {
         /// The file.
         path: PathBuf,
     },
-    /// The file cannot be read as what it should be.
+    /// The file is there and is not what was written.
     #[error("{path} cannot be read, move it away to start without what it holds: {error}")]
     Damaged {
         /// The file.
@@ -53,7 +61,7 @@ pub enum StoreError {
     },
     /// The thread cannot be started.
     #[error("cannot start the thread of the store: {0}")]
-    Thread(std::io::Error),
+    Thread(io::Error),
 }
 
 /// Rows and records on their way to the disk, encoded, by key; a removal is a version like any other.
@@ -91,30 +99,41 @@ impl Store {
             error,
         })?;
         // Members that share a directory have a file each.
-        let path = dir.join(format!("operator-{}.redb", address.replace([':', '/'], "_")));
-        let damaged = |error: String| StoreError::Damaged {
-            path: path.clone(),
-            error,
-        };
-        let database = Database::create(&path).map_err(|error| match error {
-            redb::DatabaseError::DatabaseAlreadyOpen => StoreError::Locked { path: path.clone() },
-            error => damaged(error.to_string()),
-        })?;
-        let kept = read(&database).map_err(damaged)?;
+        let name = format!("operator-{}.redb", address.replace([':', '/'], "_"));
+        let path = dir.join(&name);
+        for other in other_files(dir, &name) {
+            warn!(
+                file = %path.display(),
+                other = %other.display(),
+                "data_dir holds operator data of another advertised address, which this node does not read; if it had that \
+                 address before, it starts without what was set then"
+            );
+        }
+        let (database, kept) =
+            without_panic(|| load(&path)).unwrap_or_else(|panic| Err(damaged(&path, panic)))?;
         info!(file = %path.display(), n_kept = kept.len(), "operator data");
+        let store = Store::start(database, path, open_existing)?;
+        Ok((store, kept))
+    }
+
+    /// Starts the thread that writes to `database`; after a failure, to what `reopen` makes of its path.
+    fn start(
+        database: Database,
+        path: PathBuf,
+        reopen: impl Fn(&Path) -> Result<Database, StoreError> + Send + 'static,
+    ) -> Result<Store, StoreError> {
         let shared = Arc::new(Shared::default());
         let thread = std::thread::Builder::new()
             .name("store".into())
             .spawn({
                 let shared = shared.clone();
-                move || write_loop(&database, &shared, &path)
+                move || write_loop(database, &shared, &path, reopen)
             })
             .map_err(StoreError::Thread)?;
-        let store = Store {
+        Ok(Store {
             shared,
             thread: Mutex::new(Some(thread)),
-        };
-        Ok((store, kept))
+        })
     }
 
     /// Takes what shall be kept. Never waits.
@@ -151,6 +170,83 @@ impl Store {
     }
 }
 
+/// What `work` returns, or the text with which it panicked.
+fn without_panic<T>(work: impl FnOnce() -> T) -> Result<T, String> {
+    // What a panic leaves half done is a database, and none is used again after one.
+    catch_unwind(AssertUnwindSafe(work)).map_err(|panic| {
+        let text = panic.downcast_ref::<String>().map(String::as_str);
+        let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
+        format!("redb panicked: {}", text.unwrap_or("no text"))
+    })
+}
+
+fn damaged(path: &Path, error: impl ToString) -> StoreError {
+    StoreError::Damaged {
+        path: path.to_owned(),
+        error: error.to_string(),
+    }
+}
+
+/// Operator files in `dir` that are not called `name`.
+fn other_files(dir: &Path, name: &str) -> Vec<PathBuf> {
+    let is_other = |file: OsString| {
+        let file = file.to_string_lossy();
+        file != name && file.starts_with("operator-") && file.ends_with(".redb")
+    };
+    let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
+    let mut others: Vec<_> = entries
+        .filter(|entry| is_other(entry.file_name()))
+        .map(|entry| entry.path())
+        .collect();
+    others.sort();
+    others
+}
+
+/// Opens the file, or makes it if there is none, and reads it.
+fn load(path: &Path) -> Result<(Database, Vec<RowOp>), StoreError> {
+    let database = match std::fs::metadata(path) {
+        Ok(file) if file.len() == 0 => return Err(damaged(path, "it is empty")),
+        Ok(_) => open_existing(path)?,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => create(path)?,
+        Err(error) => return Err(damaged(path, error)),
+    };
+    let kept = read(&database).map_err(|error| damaged(path, error))?;
+    Ok((database, kept))
+}
+
+/// Opens the file after reading and checking all of it.
+fn open_existing(path: &Path) -> Result<Database, StoreError> {
+    let database = Database::builder().set_check_integrity_on_open(true).open(path);
+    database.map_err(|error| refusal(path, error))
+}
+
+/// Makes the file. It gets its name when it is whole, so that a process killed meanwhile leaves none that looks damaged.
+fn create(path: &Path) -> Result<Database, StoreError> {
+    let unfinished = path.with_extension("new");
+    let of_disk = |error| damaged(path, error);
+    match std::fs::remove_file(&unfinished) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(of_disk(error)),
+        _ => {}
+    }
+    let database = Database::create(&unfinished).map_err(|error| refusal(path, error))?;
+    std::fs::rename(&unfinished, path).map_err(of_disk)?;
+    if let Some(dir) = path.parent() {
+        std::fs::File::open(dir)
+            .and_then(|dir| dir.sync_all())
+            .map_err(of_disk)?;
+    }
+    Ok(database)
+}
+
+fn refusal(path: &Path, error: redb::DatabaseError) -> StoreError {
+    match error {
+        redb::DatabaseError::DatabaseAlreadyOpen => StoreError::Locked {
+            path: path.to_owned(),
+        },
+        error => damaged(path, error),
+    }
+}
+
 fn read(database: &Database) -> Result<Vec<RowOp>, String> {
     let transaction = database.begin_read().map_err(|e| e.to_string())?;
     let table = match transaction.open_table(OPERATOR) {
@@ -160,15 +256,46 @@ fn read(database: &Database) -> Result<Vec<RowOp>, String> {
     };
     let mut kept = Vec::new();
     for entry in table.iter().map_err(|e| e.to_string())? {
-        let (_, value) = entry.map_err(|e| e.to_string())?;
-        let op: Op = codec::decode(value.value()).map_err(|e| e.to_string())?;
-        // Only rows of connections belong to the member that sent them, and none of these is here.
-        kept.push(row_op(op, MemberId(0)));
+        let (key, value) = entry.map_err(|e| e.to_string())?;
+        let op = unsealed(key.value(), value.value())
+            .map_err(|error| format!("a record of a {}: {error}", kind_of(key.value())))?;
+        kept.push(op);
     }
     Ok(kept)
 }
 
-fn write_loop(database: &Database, shared: &Shared, path: &Path) {
+/// Checksum of a record: XXH3-64 of key and value.
+fn checksum(key: &[u8], bytes: &[u8]) -> [u8; 8] {
+    let mut hasher = Xxh3::new();
+    hasher.update(key);
+    hasher.update(bytes);
+    hasher.digest().to_be_bytes()
+}
+
+/// The value in the file: the checksum, then the bytes.
+fn sealed(key: &[u8], bytes: &[u8]) -> Vec<u8> {
+    [&checksum(key, bytes), bytes].concat()
+}
+
+/// What a value in the file says, if it is as it was written.
+fn unsealed(key: &[u8], value: &[u8]) -> Result<RowOp, String> {
+    match value.split_first_chunk() {
+        Some((sum, bytes)) if *sum == checksum(key, bytes) => {
+            let op: Op = codec::decode(bytes).map_err(|e| e.to_string())?;
+            // Only rows of connections belong to the member that sent them, and none of these is here.
+            Ok(row_op(op, MemberId(0)))
+        }
+        _ => Err("the checksum is wrong".into()),
+    }
+}
+
+fn write_loop(
+    database: Database,
+    shared: &Shared,
+    path: &Path,
+    reopen: impl Fn(&Path) -> Result<Database, StoreError>,
+) {
+    let mut database = Some(database);
     loop {
         let mut waiting = shared.waiting.lock();
         while waiting.batch.is_empty() && !waiting.is_closed {
@@ -177,9 +304,19 @@ fn write_loop(database: &Database, shared: &Shared, path: &Path) {
         let is_last = waiting.is_closed;
         let batch = std::mem::take(&mut waiting.batch);
         drop(waiting);
-        if let Err(reason) = write(database, &batch) {
+        let written = without_panic(|| {
+            let open = match &mut database {
+                Some(open) => open,
+                closed => closed.insert(reopen(path).map_err(|e| e.to_string())?),
+            };
+            write(open, &batch).map_err(|e| e.to_string())
+        });
+        if let Err(reason) = written.flatten() {
             error!(file = %path.display(), %reason, "cannot keep operator data on disk");
             shared.failures.increment();
+            // After a failure redb refuses all further work until the file is opened anew.
+            let failed = database.take();
+            let _ = without_panic(|| drop(failed));
             let mut waiting = shared.waiting.lock();
             for (key, bytes) in batch {
                 waiting.batch.entry(key).or_insert(bytes);
@@ -189,6 +326,7 @@ fn write_loop(database: &Database, shared: &Shared, path: &Path) {
             }
         }
         if is_last {
+            let _ = without_panic(|| drop(database)); // All that was written is committed.
             return;
         }
     }
@@ -198,11 +336,13 @@ fn write(database: &Database, batch: &Batch) -> Result<(), redb::Error> {
     if batch.is_empty() {
         return Ok(());
     }
-    let transaction = database.begin_write()?;
+    let mut transaction = database.begin_write()?;
+    // In one phase, a commit whose pages are damaged later is taken for one that was cut off, and is lost without a word.
+    transaction.set_two_phase_commit(true);
     {
         let mut table = transaction.open_table(OPERATOR)?;
         for (key, bytes) in batch {
-            table.insert(key.as_slice(), bytes.as_slice())?;
+            table.insert(key.as_slice(), sealed(key, bytes).as_slice())?;
         }
     }
     transaction.commit()?;
@@ -220,10 +360,27 @@ fn key_of(op: &RowOp) -> Option<Vec<u8>> {
     }
 }
 
+/// What a key of the file is for, by the letter it starts with.
+fn kind_of(key: &[u8]) -> &'static str {
+    match key.first() {
+        Some(b'o') => "row",
+        Some(b'n') => "namespace",
+        Some(b's') => "service",
+        Some(b'c') => "cluster",
+        Some(b'q') => "quarantine",
+        Some(b'w') => "switch",
+        _ => "kind that is not known",
+    }
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
 
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use redb::StorageBackend;
+    use redb::backends::FileBackend;
     use rollcall_core::Stamp;
     use rollcall_core::registry::records::{Record, RecordKey};
 
@@ -270,5 +427,189 @@ mod tests {
         std::fs::write(&file, "").unwrap();
         let text = Store::open(&file, "c:1").unwrap_err().to_string();
         assert!(text.contains("cannot make the data directory"), "{text}");
+    }
+
+    #[test]
+    fn an_empty_file_is_damage_and_an_unfinished_new_one_is_not() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("operator-a_1.redb");
+        std::fs::write(&file, "").unwrap();
+        let text = Store::open(dir.path(), "a:1").unwrap_err().to_string();
+        assert!(text.contains("operator-a_1.redb cannot be read"), "{text}");
+        assert!(text.ends_with("it is empty"), "{text}");
+        std::fs::remove_file(&file).unwrap();
+        let unfinished = file.with_extension("new");
+        std::fs::write(&unfinished, "cut off").unwrap();
+        let (store, kept) = Store::open(dir.path(), "a:1").unwrap();
+        assert_eq!(kept, []);
+        store.close();
+        assert_eq!((file.exists(), unfinished.exists()), (true, false));
+    }
+
+    #[test]
+    fn a_damaged_file_is_refused_or_read_as_it_was_written() {
+        let dir = tempfile::tempdir().unwrap();
+        let ops: Vec<_> = (10..50)
+            .map(|i| RowOp::Record {
+                key: RecordKey::Switch(format!("switch-{i}").into()),
+                stamp: Stamp {
+                    time: i,
+                    member: MemberId(7),
+                },
+                record: Some(Record::Switch(format!("value-{i}").into())),
+            })
+            .collect();
+        let (store, _) = Store::open(dir.path(), "a:1").unwrap();
+        for op in &ops {
+            store.keep(std::slice::from_ref(op));
+        }
+        store.close();
+        let file = dir.path().join("operator-a_1.redb");
+        let good = std::fs::read(&file).unwrap();
+
+        let mut n_refused = 0;
+        let mut check = |what: &str, bytes: &[u8], is_damage: bool| {
+            std::fs::write(&file, bytes).unwrap();
+            match Store::open(dir.path(), "a:1") {
+                Ok((store, kept)) => {
+                    store.close();
+                    assert!(!is_damage, "{what}: read as good");
+                    assert_eq!(kept, ops, "{what}");
+                }
+                Err(error) => {
+                    let text = error.to_string();
+                    assert!(
+                        text.contains("operator-a_1.redb cannot be read"),
+                        "{what}: {text}"
+                    );
+                    n_refused += 1;
+                }
+            }
+        };
+        check("nothing", &good, false);
+        let header = 0..320;
+        let used = (320..good.len()).filter(|&at| good[at] != 0);
+        for at in header.chain(used.step_by(97)) {
+            let mut bytes = good.clone();
+            bytes[at] ^= 1 << (at % 8);
+            check(&format!("a bit of byte {at}"), &bytes, false);
+        }
+        for length in [1, 100, 4096, good.len() / 2, good.len() - 1] {
+            check(&format!("{length} bytes"), &good[..length], true);
+        }
+        assert!(n_refused > 50, "{n_refused}");
+    }
+
+    #[test]
+    fn a_record_whose_checksum_is_wrong_is_refused_by_its_kind() {
+        let dir = tempfile::tempdir().unwrap();
+        let (store, _) = Store::open(dir.path(), "a:1").unwrap();
+        store.close();
+        let op = switch("true", 1);
+        let key = key_of(&op).unwrap();
+        let value = sealed(&key, &codec::encode(&Op::from(&op)).unwrap());
+        assert_eq!(unsealed(&key, &value), Ok(op));
+        for at in 0..value.len() {
+            let mut value = value.clone();
+            value[at] ^= 1;
+            assert_eq!(
+                unsealed(&key, &value),
+                Err("the checksum is wrong".into()),
+                "{at}"
+            );
+        }
+        let database = open_existing(&dir.path().join("operator-a_1.redb")).unwrap();
+        let transaction = database.begin_write().unwrap();
+        let mut table = transaction.open_table(OPERATOR).unwrap();
+        table.insert(b"w\0other".as_slice(), value.as_slice()).unwrap();
+        drop(table);
+        transaction.commit().unwrap();
+        drop(database);
+        let text = Store::open(dir.path(), "a:1").unwrap_err().to_string();
+        assert!(text.contains("operator-a_1.redb cannot be read"), "{text}");
+        assert!(
+            text.ends_with("a record of a switch: the checksum is wrong"),
+            "{text}"
+        );
+    }
+
+    /// A file on a disk that fails from some time on, or that redb panics over.
+    #[derive(Debug)]
+    struct Faulty {
+        file: FileBackend,
+        is_broken: Arc<AtomicBool>,
+        is_panic: bool,
+    }
+
+    impl StorageBackend for Faulty {
+        fn len(&self) -> io::Result<u64> {
+            self.file.len()
+        }
+
+        fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+            self.file.read(offset, out)
+        }
+
+        fn set_len(&self, len: u64) -> io::Result<()> {
+            self.file.set_len(len)
+        }
+
+        fn sync_data(&self) -> io::Result<()> {
+            self.file.sync_data()
+        }
+
+        fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+            if self.is_broken.load(Ordering::Relaxed) {
+                assert!(!self.is_panic, "the disk is broken");
+                return Err(io::Error::other("the disk is broken"));
+            }
+            self.file.write(offset, data)
+        }
+    }
+
+    #[test]
+    fn a_write_that_fails_or_panics_is_counted_and_tried_again() {
+        for is_panic in [false, true] {
+            let dir = tempfile::tempdir().unwrap();
+            let (store, _) = Store::open(dir.path(), "a:1").unwrap();
+            store.close();
+            let path = dir.path().join("operator-a_1.redb");
+            let file = std::fs::File::options()
+                .read(true)
+                .write(true)
+                .open(&path)
+                .unwrap();
+            let is_broken = Arc::new(AtomicBool::new(false));
+            let backend = Faulty {
+                file: FileBackend::new(file).unwrap(),
+                is_broken: is_broken.clone(),
+                is_panic,
+            };
+            let database = Database::builder().create_with_backend(backend).unwrap();
+            is_broken.store(true, Ordering::Relaxed);
+            let store = Store::start(database, path, open_existing).unwrap();
+            store.keep(&[switch("true", 1)]);
+            while store.n_failures() == 0 {
+                std::thread::yield_now();
+            }
+            store.close();
+            assert_eq!((store.n_waiting(), store.n_failures()), (0, 1));
+            let (store, kept) = Store::open(dir.path(), "a:1").unwrap();
+            assert_eq!(kept, [switch("true", 1)]);
+            store.close();
+        }
+    }
+
+    #[test]
+    fn the_files_of_other_addresses_are_found() {
+        let dir = tempfile::tempdir().unwrap();
+        let (store, _) = Store::open(dir.path(), "a:1").unwrap();
+        store.close();
+        std::fs::write(dir.path().join("operator-b_1.new"), "").unwrap();
+        assert_eq!(other_files(dir.path(), "operator-a_1.redb"), [] as [PathBuf; 0]);
+        assert_eq!(
+            other_files(dir.path(), "operator-b_1.redb"),
+            [dir.path().join("operator-a_1.redb")]
+        );
     }
 }

@@ -31,7 +31,7 @@ const TICK_MAX: Duration = Duration::from_secs(1);
 /// How long open connections may take to end after the drain.
 const STOP_GRACE: Duration = Duration::from_secs(2);
 
-/// Why the process cannot start.
+/// Why the process cannot start. A text leaves out its source, which is printed behind it.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// A port cannot be bound.
@@ -51,10 +51,10 @@ pub enum StartError {
     #[error(transparent)]
     Members(#[from] ConfigError),
     /// The store.
-    #[error("{0}")]
+    #[error(transparent)]
     Store(#[from] StoreError),
     /// The peer side.
-    #[error("cannot start the peer side: {0}")]
+    #[error("cannot start the peer side")]
     Peers(#[from] PeerError),
 }
 
@@ -200,5 +200,46 @@ fn raise_file_limit() {
     match rlimit::increase_nofile_limit(u64::MAX) {
         Ok(limit) => info!(limit, "limit of open files"),
         Err(error) => warn!(%error, "cannot raise the limit of open files"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use super::*;
+
+    #[test]
+    fn a_reason_for_not_starting_is_printed_once() {
+        let path = PathBuf::from("data/operator-a_1.redb");
+        let io = || io::Error::other("broken");
+        let address = SocketAddr::from(([127, 0, 0, 1], 1));
+        let role = "the main port (port)";
+        for (error, text) in [
+            (
+                StartError::Store(StoreError::Locked { path }),
+                "data/operator-a_1.redb is in use by another process (data_dir)",
+            ),
+            (
+                StartError::Peers(PeerError::Random(io())),
+                "cannot start the peer side: no random bytes: broken",
+            ),
+            (
+                StartError::Peers(PeerError::Address("a".into())),
+                "cannot start the peer side: member a has no usable port, want host:port",
+            ),
+            (StartError::Signals(io()), "cannot listen for signals: broken"),
+            (
+                StartError::Bind {
+                    address,
+                    role,
+                    error: io(),
+                },
+                "cannot bind 127.0.0.1:1, the main port (port): broken",
+            ),
+        ] {
+            // As `main` prints it.
+            assert_eq!(format!("{:#}", anyhow::Error::from(error)), text);
+        }
     }
 }

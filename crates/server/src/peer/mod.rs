@@ -123,10 +123,10 @@ pub enum PeerError {
     #[error("member {0} has no usable port, want host:port")]
     Address(SmolStr),
     /// The HTTP client for forwards.
-    #[error("cannot make the client for forwards: {0}")]
+    #[error("cannot make the client for forwards")]
     Client(#[from] reqwest::Error),
     /// The operating system gives no random bytes.
-    #[error("no random bytes: {0}")]
+    #[error("no random bytes")]
     Random(#[from] std::io::Error),
 }
 
