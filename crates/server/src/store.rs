@@ -24,7 +24,8 @@ use rollcall_core::registry::change::RowOp;
 use rollcall_distro::codec;
 use rollcall_distro::convert::row_op;
 use rollcall_distro::message::Op;
-use tracing::{error, info, warn};
+use smol_str::SmolStr;
+use tracing::{error, info};
 use xxhash_rust::xxh3::Xxh3;
 
 use crate::metrics::Counter;
@@ -99,16 +100,7 @@ impl Store {
             error,
         })?;
         // Members that share a directory have a file each.
-        let name = format!("operator-{}.redb", address.replace([':', '/'], "_"));
-        let path = dir.join(&name);
-        for other in other_files(dir, &name) {
-            warn!(
-                file = %path.display(),
-                other = %other.display(),
-                "data_dir holds operator data of another advertised address, which this node does not read; if it had that \
-                 address before, it starts without what was set then"
-            );
-        }
+        let path = dir.join(file_name(address));
         let (database, kept) =
             without_panic(|| load(&path)).unwrap_or_else(|panic| Err(damaged(&path, panic)))?;
         info!(file = %path.display(), n_kept = kept.len(), "operator data");
@@ -187,11 +179,16 @@ fn damaged(path: &Path, error: impl ToString) -> StoreError {
     }
 }
 
-/// Operator files in `dir` that are not called `name`.
-fn other_files(dir: &Path, name: &str) -> Vec<PathBuf> {
+fn file_name(address: &str) -> String {
+    format!("operator-{}.redb", address.replace([':', '/'], "_"))
+}
+
+/// Operator files in `dir` that belong to none of these members.
+pub fn strange_files(dir: &Path, members: &[SmolStr]) -> Vec<PathBuf> {
     let is_other = |file: OsString| {
         let file = file.to_string_lossy();
-        file != name && file.starts_with("operator-") && file.ends_with(".redb")
+        let is_members = members.iter().any(|address| file == file_name(address));
+        !is_members && file.starts_with("operator-") && file.ends_with(".redb")
     };
     let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
     let mut others: Vec<_> = entries
@@ -606,10 +603,11 @@ mod tests {
         let (store, _) = Store::open(dir.path(), "a:1").unwrap();
         store.close();
         std::fs::write(dir.path().join("operator-b_1.new"), "").unwrap();
-        assert_eq!(other_files(dir.path(), "operator-a_1.redb"), [] as [PathBuf; 0]);
-        assert_eq!(
-            other_files(dir.path(), "operator-b_1.redb"),
-            [dir.path().join("operator-a_1.redb")]
-        );
+        let strange = |members: &[&str]| {
+            let members: Vec<SmolStr> = members.iter().map(SmolStr::new).collect();
+            strange_files(dir.path(), &members)
+        };
+        assert_eq!(strange(&["a:1", "b:1"]), [] as [PathBuf; 0]);
+        assert_eq!(strange(&["b:1"]), [dir.path().join("operator-a_1.redb")]);
     }
 }

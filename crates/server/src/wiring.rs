@@ -8,6 +8,7 @@ use std::time::Duration;
 use rollcall_core::Millis;
 use rollcall_node::Node;
 use rollcall_node::action::Actions;
+use smol_str::SmolStr;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -23,7 +24,7 @@ use crate::member_list::MemberList;
 use crate::net::{self, Port};
 use crate::peer::{PeerConfig, PeerError, Peers};
 use crate::shutdown::{self, Signals};
-use crate::store::{Store, StoreError};
+use crate::store::{self, Store, StoreError};
 use crate::udp::{self, Udp};
 
 /// Longest sleep of the tick task.
@@ -97,6 +98,7 @@ pub async fn run(config: Config, log_levels: LogLevels) -> Result<(), StartError
     if let Some(list) = &list {
         node_config.members = list.members().to_vec();
     }
+    warn_of_strange_files(&config, &node_config.members);
     let n_members = node_config.members.len();
     node_config.seed = fastrand::u64(..);
     let node = Arc::new(Node::new(node_config, fastrand::u64(1..), clock.now()));
@@ -193,6 +195,21 @@ fn peer_config(config: &Config, listener: TcpListener) -> PeerConfig {
     peers.probe_timeout = Duration::from_millis(config.node.probe_timeout.0);
     peers.probe_misses = config.node.probe_misses;
     peers
+}
+
+/// Members may share a directory. A file of anybody else is most likely this node's own, under another address.
+fn warn_of_strange_files(config: &Config, members: &[SmolStr]) {
+    let files = config
+        .data_dir
+        .iter()
+        .flat_map(|dir| store::strange_files(dir, members));
+    for file in files {
+        warn!(
+            file = %file.display(),
+            "data_dir holds operator data of an address that is no member's, which nobody reads; if this node had that \
+             address before, it starts without what was set then"
+        );
+    }
 }
 
 /// Every client holds a connection, so the usual soft limit of 1,024 open files is no limit for a server.
