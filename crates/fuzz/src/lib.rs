@@ -20,6 +20,8 @@ use rollcall_distro::message::{
 use rollcall_node::request::ConnectionInfo;
 use rollcall_node::{Actions, Node, NodeConfig};
 use rollcall_server::clock::Clock;
+use rollcall_server::config::member_file;
+use rollcall_server::config::member_rules::MemberRules;
 use rollcall_server::executor::Executor;
 use rollcall_server::grpc::any::Any;
 use rollcall_server::grpc::handler::setup;
@@ -40,6 +42,7 @@ pub const ENTRIES: &[(&str, Entry, &[&[u8]])] = &[
     ("http_request", http_request, HTTP_REQUESTS),
     ("peer_message", peer_message, PEER_MESSAGES),
     ("udp_ack", udp_ack, UDP_ACKS),
+    ("member_list", member_list, MEMBER_LISTS),
 ];
 
 /// Types of unary requests; the first byte of an input of [`request_json`] chooses.
@@ -70,6 +73,11 @@ const REQUESTS: &[&[u8]] = &[
 const UDP_ACKS: &[&[u8]] = &[
     br#"{"type":"push-ack","lastRefTime":"5418769387641","data":""}"#,
     br#" {"lastRefTime":123.0}zzz"#,
+];
+
+const MEMBER_LISTS: &[&[u8]] = &[
+    b"# registry\n10.0.0.1:8848\n10.0.0.2:8858?raft_port=8807, [::1]:8868 ,registry-4\n",
+    b"10.0.0.1:8848,10.0.0.1:8848,\n\r\n[2001:db8::1]",
 ];
 
 const HTTP_REQUESTS: &[&[u8]] = &[
@@ -266,6 +274,22 @@ pub fn peer_message(input: &[u8]) {
                 assert_eq!(op.version(), again.version(), "what is read can be sent on");
             }
         }
+    }
+}
+
+/// What a member file or an address server holds.
+pub fn member_list(input: &[u8]) {
+    let Ok(text) = std::str::from_utf8(input) else {
+        return;
+    };
+    let rules = MemberRules {
+        advertise: "10.0.0.1:8848".into(),
+        port: 8848,
+        distances: [0, 1_000, 1_001],
+    };
+    if let Ok(members) = rules.check(&member_file::parse(text)) {
+        let again = rules.check(&member_file::parse(&members.join("\n")));
+        assert_eq!(again, Ok(members), "what is taken is taken again");
     }
 }
 

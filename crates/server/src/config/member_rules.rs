@@ -61,14 +61,13 @@ impl MemberRules {
                 self.ports_differ(other, &member)
                     .map_err(|rule| at(entry, rule))?;
             }
+            if members.len() == MAX_MEMBERS {
+                return Err(at(entry, format!("lists more than {MAX_MEMBERS} members")));
+            }
             members.push(member);
         }
         if members.is_empty() {
             return Err(whole("lists no member".to_owned()));
-        }
-        if members.len() > MAX_MEMBERS {
-            let rule = format!("lists {} members, more than {MAX_MEMBERS}", members.len());
-            return Err(whole(rule));
         }
         for member in members.iter().filter(|_| members.len() > 1) {
             let own = self.ports(member);
