@@ -10,8 +10,8 @@ use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 const REFUSAL: &[u8] = b"HTTP/1.1 400 Bad Request\r\nconnection: close\r\ncontent-length: 0\r\n";
-const EXPLAINED: &[u8] = b"HTTP/1.1 400 Bad Request\r\nconnection: close\r\ncontent-type: text/plain;charset=UTF-8\r\ncontent-length: 110\r\n\r\n\
-the request cannot be read: quotes, braces, blanks and the like must be percent-escaped in an address or query";
+const EXPLAINED: &[u8] = b"HTTP/1.1 400 Bad Request\r\nconnection: close\r\ncontent-type: text/plain;charset=UTF-8\r\ncontent-length: 145\r\n\r\n\
+the request cannot be read: this port speaks HTTP without TLS; quotes, braces, blanks and the like must be percent-escaped in an address or query";
 
 /// A connection whose refusals are explained.
 #[derive(Debug)]
