@@ -71,8 +71,8 @@ impl LatencyCounts {
     }
 }
 
-/// Microseconds of a minute.
-const MINUTE: u64 = 60_000_000;
+/// Microseconds of a minute, which with the one before it is what is called recent.
+pub const MINUTE: u64 = 60_000_000;
 /// Bits of a slot that hold the latency, the rest holds the minute: twelve days and a million minutes.
 const LATENCY_BITS: u32 = 40;
 

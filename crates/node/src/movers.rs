@@ -115,12 +115,12 @@ impl Node {
             !is_due
         });
         let (log, changes) = (self.engine.log(), &mut effects.changes);
-        let mut is_left = true;
+        let mut is_done = false;
         for (service, rows) in due {
-            is_left &= !self
+            is_done |= self
                 .registry
                 .withdraw_rows(mover.client, &service, &rows, now, log, changes);
         }
-        !is_left
+        is_done
     }
 }

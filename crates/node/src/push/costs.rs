@@ -1,10 +1,8 @@
 //! How long pushes take: from the change that a push tells of until it leaves, and until it is acknowledged.
 
 use parking_lot::Mutex;
+use rollcall_core::latency::MINUTE;
 use rollcall_core::{Latencies, LatencyCounts, Micros, Now, Peak};
-
-/// Length of what is called recent.
-const MINUTE: u64 = 60_000_000;
 
 /// What a push goes over.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
