@@ -511,6 +511,7 @@ impl Engine {
         self.take_turnover(now, effects);
         if was_dead && is_answer {
             effects.push(Effect::Report(Report::MemberBack(to)));
+            self.prolong_grace(to, now.mono);
         }
         if let Some(death) = death {
             effects.push(Effect::Report(Report::MemberDead(to, death)));
@@ -632,6 +633,24 @@ impl Engine {
         self.graces.grant(id, now.mono + grace);
         if let Some(peer) = self.peer(id) {
             peer.inbound.lock().orphans_are_former = false;
+        }
+    }
+
+    /// The process is there whose rows are held as orphans: they live again as soon as its link carries them, which
+    /// may be later than the end of the grace of its death.
+    fn prolong_grace(&self, id: MemberId, now: Millis) {
+        let Some(peer) = self.peer(id) else { return };
+        let is_same_process = {
+            let inbound = peer.inbound.lock();
+            let members = self.members.lock();
+            let boot = members
+                .peer(id)
+                .and_then(|m| m.said.as_ref())
+                .map(|said| said.boot);
+            boot.is_some() && boot == inbound.known_boot() && !inbound.orphans_are_former
+        };
+        if is_same_process {
+            self.graces.prolong(id, now + self.config.orphan_unreachable);
         }
     }
 

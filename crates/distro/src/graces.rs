@@ -56,7 +56,16 @@ impl Graces {
         grace.is_told = false;
     }
 
-    /// The same, as another member tells it: what is left of the whole grace, slow clients included.
+    /// The grace of a member lasts until then at least, if one runs and its first part is not over.
+    pub(crate) fn prolong(&self, id: MemberId, until: Millis) {
+        let mut running = self.running.lock();
+        if let Some(grace) = running.get_mut(&id).filter(|g| !g.is_told && !g.is_second_part) {
+            grace.until = grace.until.max(until);
+            grace.slow_until = grace.slow_until.max(until + self.slow_extra);
+        }
+    }
+
+    /// Grants what is left of the whole grace, slow clients included, as another member tells it.
     pub(crate) fn grant_rest(&self, id: MemberId, rest: Millis, now: Millis) {
         let mut running = self.running.lock();
         let grace = running.entry(id).or_default();
@@ -112,6 +121,19 @@ mod tests {
 
     fn over(with_slow: bool) -> Vec<Over> {
         vec![Over { member: A, with_slow }]
+    }
+
+    #[test]
+    fn a_member_that_is_back_gets_more_time_while_nothing_of_it_was_dropped() {
+        let graces = Graces::new(Millis(25));
+        graces.prolong(A, Millis(100));
+        assert_eq!(graces.next_due(), None, "no grace runs");
+        graces.grant(A, Millis(15));
+        graces.prolong(A, Millis(40));
+        assert_eq!(graces.take_over(Millis(39)), []);
+        assert_eq!(graces.take_over(Millis(40)), over(false));
+        graces.prolong(A, Millis(100));
+        assert_eq!(graces.take_over(Millis(65)), over(true));
     }
 
     #[test]

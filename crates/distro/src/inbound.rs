@@ -55,6 +55,11 @@ impl Inbound {
         }
     }
 
+    /// The process whose rows are here.
+    pub(crate) fn known_boot(&self) -> Option<u64> {
+        self.known.map(|known| known.boot)
+    }
+
     /// Ends for good: the member has left. Returns which process it was.
     pub(crate) fn retire(&mut self) -> Option<Process> {
         let known = self.known;

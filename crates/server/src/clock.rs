@@ -1,14 +1,17 @@
 //! The only place of the process that reads a clock.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rollcall_core::{Micros, Millis, Now};
+use tokio::time::Instant;
 
 /// Reads both clocks of the process.
 #[derive(Clone, Debug)]
 pub struct Clock {
     start: Arc<Instant>,
+    /// The wall time at the start, where it goes on with the monotonic clock.
+    wall_start: Option<Millis>,
 }
 
 impl Clock {
@@ -17,6 +20,15 @@ impl Clock {
     pub fn start() -> Self {
         Clock {
             start: Arc::new(Instant::now()),
+            wall_start: None,
+        }
+    }
+
+    /// The same, and a wall clock that shows `wall` now and goes on with the monotonic one: for simulated time.
+    pub fn start_at(wall: Millis) -> Self {
+        Clock {
+            wall_start: Some(wall),
+            ..Clock::start()
         }
     }
 
@@ -24,14 +36,19 @@ impl Clock {
     #[allow(clippy::disallowed_methods)]
     pub fn now(&self) -> Now {
         let since_start = self.start.elapsed();
-        let wall = SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .unwrap_or(Duration::ZERO)
-            .as_millis() as u64;
+        let wall = match self.wall_start {
+            Some(start) => start + Millis(since_start.as_millis() as u64),
+            None => Millis(
+                SystemTime::now()
+                    .duration_since(UNIX_EPOCH)
+                    .unwrap_or(Duration::ZERO)
+                    .as_millis() as u64,
+            ),
+        };
         Now {
             mono: Millis(since_start.as_millis() as u64 + 1),
             fine: Micros(since_start.as_micros() as u64 + 1000),
-            wall: Millis(wall),
+            wall,
         }
     }
 

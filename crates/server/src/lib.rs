@@ -20,6 +20,7 @@ pub mod net;
 pub mod peer;
 pub mod service_info;
 pub mod shutdown;
+pub mod sockets;
 #[cfg(test)]
 mod spec_tests;
 pub mod store;

@@ -1,4 +1,4 @@
-//! Listening sockets: an accept loop, one task per connection, HTTP/1 and HTTP/2 on each.
+//! Serving a port: an accept loop, one task per connection, HTTP/1 and HTTP/2 on each.
 //!
 //! Knows nothing of what is served: an [`App`] answers requests and is told when a connection ends. The loop is our
 //! own because a connection must be seen as a whole: its end is the end of a client, and the server closes
@@ -6,7 +6,6 @@
 
 use std::convert::Infallible;
 use std::future::Future;
-use std::io;
 use std::net::SocketAddr;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -18,9 +17,7 @@ use http::{Request, Response};
 use hyper::body::Incoming;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
-use socket2::{SockRef, TcpKeepalive};
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpListener, TcpStream};
 use tokio_io_timeout::TimeoutStream;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -28,6 +25,7 @@ use tracing::{debug, warn};
 
 use crate::clock::Clock;
 use crate::explain::Explain;
+use crate::sockets::{Accepted, Listener};
 use crate::transport::Transport;
 use crate::unread::Unread;
 
@@ -45,8 +43,6 @@ const HEADER_LIMIT: Duration = Duration::from_secs(60);
 const UNREAD_LIMIT: Duration = Duration::from_secs(30);
 /// Calls in progress on one HTTP/2 connection: as many answers may lie unread.
 const MAX_STREAMS: u32 = 256;
-/// Idle time after which the kernel probes the other end, and how often then. Finds ends that vanished.
-const KEEPALIVE: (Duration, Duration) = (Duration::from_secs(30), Duration::from_secs(10));
 
 /// A boxed answer to come.
 pub type Answering = Pin<Box<dyn Future<Output = Response<Body>> + Send>>;
@@ -86,34 +82,23 @@ impl<A: App> Port<A> {
     }
 }
 
-/// Binds a port.
-///
-/// # Errors
-/// As the operating system says.
-pub fn bind(address: SocketAddr) -> io::Result<TcpListener> {
-    let socket = if address.is_ipv4() {
-        tokio::net::TcpSocket::new_v4()?
-    } else {
-        tokio::net::TcpSocket::new_v6()?
-    };
-    socket.set_reuseaddr(true)?; // A restart must not wait for connections of the former process to time out.
-    socket.bind(address)?;
-    socket.listen(4096)
-}
-
 /// Accepts connections until told to stop, then lets those that are open end within a grace.
 ///
 /// # Cancellation
 /// Stops accepting; open connections go on in tasks of their own.
-pub async fn serve<A: App>(listener: TcpListener, port: Port<A>, tasks: TaskTracker) {
+pub async fn serve<L: Listener, A: App>(listener: L, port: Port<A>, tasks: TaskTracker) {
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
             () = port.stop.cancelled() => return,
         };
         match accepted {
-            Ok((stream, remote)) => {
-                tasks.spawn(socket(stream, remote, port.clone()));
+            Ok(Accepted {
+                stream,
+                remote,
+                local,
+            }) => {
+                tasks.spawn(connection(stream, remote, local, port.clone()));
             }
             Err(error) => {
                 warn!(%error, "cannot accept a connection");
@@ -123,19 +108,9 @@ pub async fn serve<A: App>(listener: TcpListener, port: Port<A>, tasks: TaskTrac
     }
 }
 
-async fn socket<A: App>(stream: TcpStream, remote: SocketAddr, port: Port<A>) {
-    let Ok(local) = stream.local_addr() else { return };
-    let _ = stream.set_nodelay(true); // Answers are small and must not wait for the next one.
-    let keepalive = TcpKeepalive::new()
-        .with_time(KEEPALIVE.0)
-        .with_interval(KEEPALIVE.1);
-    let _ = SockRef::from(&stream).set_tcp_keepalive(&keepalive);
-    connection(stream, remote, local, port).await;
-}
-
 async fn connection<S, A>(stream: S, remote: SocketAddr, local: SocketAddr, port: Port<A>)
 where
-    S: AsyncRead + AsyncWrite + Unpin + 'static,
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     A: App,
 {
     let Port {

@@ -6,10 +6,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rollcall_core::Millis;
+use rollcall_core::registry::change::RowOp;
 use rollcall_node::Node;
 use rollcall_node::action::Actions;
 use smol_str::SmolStr;
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, UdpSocket};
+use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::{info, warn};
@@ -24,6 +26,7 @@ use crate::member_list::MemberList;
 use crate::net::{self, Port};
 use crate::peer::{PeerConfig, PeerError, Peers};
 use crate::shutdown::{self, Signals};
+use crate::sockets::{self, Dialer, Listener, Tcp};
 use crate::store::{self, Store, StoreError};
 use crate::udp::{self, Udp};
 
@@ -94,44 +97,18 @@ pub async fn run(config: Config, log_levels: LogLevels) -> Result<(), StartError
     let list = MemberList::start(&config).await?;
 
     let clock = Clock::start();
-    let mut node_config = config.node.clone();
-    if let Some(list) = &list {
-        node_config.members = list.members().to_vec();
-    }
-    warn_of_strange_files(&config, &node_config.members);
-    let n_members = node_config.members.len();
-    node_config.seed = fastrand::u64(..);
-    let node = Arc::new(Node::new(node_config, fastrand::u64(1..), clock.now()));
-    if !kept.is_empty() {
-        node.restore(kept, clock.now());
-    }
-    let exec = Executor::new(node.clone(), clock.clone(), store);
-    let stop = CancellationToken::new();
-    let tasks = TaskTracker::new();
-    exec.set_udp(Udp::start(udp, exec.clone(), stop.clone()));
-    let peers_stop = CancellationToken::new();
-    if let Some(listener) = peer {
-        Peers::start(
-            node,
-            exec.clone(),
-            peer_config(&config, listener),
-            peers_stop.clone(),
-        )?;
-    }
-    let ticking = tokio::spawn(tick(exec.clone()));
+    let members = list.as_ref().map(|list| list.members().to_vec());
+    warn_of_strange_files(&config, members.as_deref().unwrap_or(&config.node.members));
+    let sockets = Sockets {
+        main,
+        grpc,
+        peer,
+        udp: Some(udp),
+        network: Arc::new(Tcp),
+    };
+    let process = Process::start(&config, members, clock, sockets, store, kept, log_levels)?;
+    let exec = process.exec.clone();
     let following = list.map(|list| tokio::spawn(list.follow(exec.clone())));
-    let app = client_app(&config, &exec, log_levels);
-    let port = Port::new(app, clock, stop.clone());
-    tasks.spawn(net::serve(main, port.clone(), tasks.clone()));
-    tasks.spawn(net::serve(grpc, port, tasks.clone()));
-    info!(
-        address = %config.node.self_address,
-        bind = %config.address(config.port),
-        grpc_port = config.grpc_port,
-        peer_port = config.peer_port,
-        members = n_members,
-        "started"
-    );
 
     let signal = signals.received().await;
     info!(signal, "ending");
@@ -139,11 +116,7 @@ pub async fn run(config: Config, log_levels: LogLevels) -> Result<(), StartError
         following.abort();
     }
     shutdown::drain(&exec, config.drain_time).await;
-    stop.cancel();
-    tasks.close();
-    let _ = tokio::time::timeout(STOP_GRACE, tasks.wait()).await;
-    peers_stop.cancel();
-    ticking.abort();
+    process.stop().await;
     if exec.store().is_some() {
         let _ = tokio::task::spawn_blocking(move || exec.store().map(Store::close)).await;
     }
@@ -151,8 +124,105 @@ pub async fn run(config: Config, log_levels: LogLevels) -> Result<(), StartError
     Ok(())
 }
 
+/// What a process hears and reaches others by.
+pub struct Sockets<L> {
+    /// The main port.
+    pub main: L,
+    /// The port for gRPC of clients.
+    pub grpc: L,
+    /// The port for other members, where there may be some.
+    pub peer: Option<L>,
+    /// The socket for pushes over UDP; without it, polls are granted none.
+    pub udp: Option<UdpSocket>,
+    /// How other members are reached.
+    pub network: Arc<dyn Dialer>,
+}
+
+/// A node that serves, in whatever network.
+pub struct Process {
+    /// The node, and what carries out what it asks for.
+    pub exec: Executor,
+    tasks: TaskTracker,
+    ticking: JoinHandle<()>,
+    stop: CancellationToken,
+    peers_stop: CancellationToken,
+}
+
+impl Process {
+    /// Starts a node with `members`, or those of `config`, and serves it on `sockets`. It begins with `kept`, what
+    /// operators set before.
+    ///
+    /// # Errors
+    /// The peer side cannot work with these settings.
+    pub fn start<L: Listener>(
+        config: &Config,
+        members: Option<Vec<SmolStr>>,
+        clock: Clock,
+        sockets: Sockets<L>,
+        store: Option<Store>,
+        kept: Vec<RowOp>,
+        log_levels: LogLevels,
+    ) -> Result<Process, StartError> {
+        let mut node_config = config.node.clone();
+        if let Some(members) = members {
+            node_config.members = members;
+        }
+        let n_members = node_config.members.len();
+        node_config.seed = fastrand::u64(..);
+        let node = Arc::new(Node::new(node_config, fastrand::u64(1..), clock.now()));
+        if !kept.is_empty() {
+            node.restore(kept, clock.now());
+        }
+        let exec = Executor::new(node.clone(), clock.clone(), store);
+        let (stop, peers_stop) = (CancellationToken::new(), CancellationToken::new());
+        let tasks = TaskTracker::new();
+        if let Some(udp) = sockets.udp {
+            exec.set_udp(Udp::start(udp, exec.clone(), stop.clone()));
+        }
+        if let Some(listener) = sockets.peer {
+            let network = (listener, sockets.network);
+            Peers::start(
+                node,
+                exec.clone(),
+                network,
+                peer_config(config),
+                peers_stop.clone(),
+            )?;
+        }
+        let ticking = tokio::spawn(tick(exec.clone()));
+        let app = client_app(config, &exec, log_levels);
+        let port = Port::new(app, clock, stop.clone());
+        tasks.spawn(net::serve(sockets.main, port.clone(), tasks.clone()));
+        tasks.spawn(net::serve(sockets.grpc, port, tasks.clone()));
+        info!(
+            address = %config.node.self_address,
+            bind = %config.address(config.port),
+            grpc_port = config.grpc_port,
+            peer_port = config.peer_port,
+            members = n_members,
+            "started"
+        );
+        Ok(Process {
+            exec,
+            tasks,
+            ticking,
+            stop,
+            peers_stop,
+        })
+    }
+
+    /// Ends serving. Calls in progress get some time.
+    pub async fn stop(self) {
+        self.stop.cancel();
+        self.tasks.close();
+        let _ = tokio::time::timeout(STOP_GRACE, self.tasks.wait()).await;
+        self.peers_stop.cancel();
+        self.ticking.abort();
+    }
+}
+
 fn bind(address: SocketAddr, role: &'static str) -> Result<TcpListener, StartError> {
-    net::bind(address).map_err(|error| StartError::Bind { address, role, error })
+    sockets::bind(address).map_err(|error| StartError::Bind { address, role, error })
 }
 
 /// Calls the node whenever something is due there, or when it asks for it.
@@ -188,8 +258,8 @@ fn client_app(config: &Config, exec: &Executor, log_levels: LogLevels) -> Client
     ClientApp::new(exec.clone(), limits, http)
 }
 
-fn peer_config(config: &Config, listener: TcpListener) -> PeerConfig {
-    let mut peers = PeerConfig::new(listener, config.cluster_secret.clone());
+fn peer_config(config: &Config) -> PeerConfig {
+    let mut peers = PeerConfig::new(config.cluster_secret.clone());
     peers.port_offset = config.peer_port.wrapping_sub(config.port);
     peers.addresses = config.peer_addresses.clone();
     peers.probe_timeout = Duration::from_millis(config.node.probe_timeout.0);

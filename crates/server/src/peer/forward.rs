@@ -6,10 +6,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::body::{Body, to_bytes};
+use axum::body::{Body, Bytes, to_bytes};
 use axum::response::{IntoResponse, Response};
-use http::{HeaderMap, StatusCode};
-use reqwest::redirect;
+use http::{HeaderMap, Request, StatusCode};
+use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
+use hyper_util::client::legacy::Client;
+use hyper_util::rt::{TokioExecutor, TokioTimer};
 use rollcall_core::MemberId;
 use rollcall_distro::codec::{self, CodecError};
 use rollcall_distro::message::{Forward, ForwardReply};
@@ -18,6 +20,7 @@ use rollcall_node::action::ForwardId;
 use tokio::time::timeout;
 use tracing::{debug, warn};
 
+use super::dial::Connector;
 use super::handshake::Session;
 use super::{FORWARDS_AT_ONCE, MESSAGE_LIMIT, Peer, Shared, sessions};
 use crate::error::root_cause;
@@ -43,7 +46,11 @@ enum Failure {
     #[error("no answer in time")]
     Late,
     #[error("{}", root_cause(.0))]
-    Http(#[from] reqwest::Error),
+    Http(#[from] hyper_util::client::legacy::Error),
+    #[error("{}", root_cause(.0))]
+    Request(#[from] http::Error),
+    #[error("the reply breaks off: {0}")]
+    Broken(Box<dyn std::error::Error + Send + Sync>),
     #[error("answered {0}")]
     Status(StatusCode),
     #[error("reply is larger than {REPLY_LIMIT} bytes")]
@@ -52,18 +59,19 @@ enum Failure {
     Codec(#[from] CodecError),
 }
 
+/// How long a connection may rest before it is closed.
+const IDLE: Duration = Duration::from_secs(30);
+
+/// A client for forwards.
+pub(super) type HttpClient = Client<Connector, Full<Bytes>>;
+
 /// The client for forwards to all members.
-pub(super) fn client(limit: Duration) -> Result<reqwest::Client, reqwest::Error> {
-    reqwest::Client::builder()
-        .no_proxy()
-        .redirect(redirect::Policy::none())
-        .http1_only()
-        .tcp_nodelay(true)
-        .connect_timeout(limit)
-        .timeout(limit)
+pub(super) fn client(connector: Connector) -> HttpClient {
+    Client::builder(TokioExecutor::new())
+        .pool_timer(TokioTimer::new())
+        .pool_idle_timeout(IDLE)
         .pool_max_idle_per_host(FORWARDS_AT_ONCE)
-        .pool_idle_timeout(Duration::from_secs(30))
-        .build()
+        .build(connector)
 }
 
 /// Sends a write from a task of its own and reports to the node.
@@ -118,23 +126,19 @@ async fn post(
 ) -> Result<ForwardReply, Failure> {
     let _place = peer.forwards.acquire().await; // Never closed.
     let url = format!("http://{}{PATH}", peer.target);
-    let request = shared
-        .http
-        .post(url)
+    let request = Request::post(url)
         .header(SESSION, sessions::to_text(&session))
-        .body(body);
-    let mut response = request.send().await?;
+        .body(Full::from(body))?;
+    let response = shared.http.request(request).await?;
     if response.status() != StatusCode::OK {
         return Err(Failure::Status(response.status()));
     }
-    let mut bytes = Vec::new();
-    while let Some(chunk) = response.chunk().await? {
-        bytes.extend_from_slice(&chunk);
-        if bytes.len() > REPLY_LIMIT {
-            return Err(Failure::TooLarge);
-        }
+    let reply = Limited::new(response.into_body(), REPLY_LIMIT).collect().await;
+    match reply {
+        Ok(reply) => Ok(codec::decode(&reply.to_bytes())?),
+        Err(error) if error.is::<LengthLimitError>() => Err(Failure::TooLarge),
+        Err(error) => Err(Failure::Broken(error)),
     }
-    Ok(codec::decode(&bytes)?)
 }
 
 /// Serves a write that another member sends.

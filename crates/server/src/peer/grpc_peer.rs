@@ -138,7 +138,7 @@ async fn one_link(shared: &Shared, peer: &Peer) -> End {
 
 /// Dials and shakes hands.
 async fn open(shared: &Shared, peer: &Peer) -> Result<Open, Failure> {
-    let connect = async { dial::client(dial::connect(&peer.target).await?).await };
+    let connect = async { dial::client(dial::connect(&*shared.network, &peer.target).await?).await };
     let client = timeout(shared.limits.dial, connect)
         .await
         .map_err(|_| Failure::Late("connection"))??;

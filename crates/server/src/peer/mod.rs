@@ -37,18 +37,18 @@ use rollcall_distro::message::{Forward, Probe};
 use rollcall_node::Node;
 use rollcall_node::action::{Actions, ForwardId};
 use smol_str::SmolStr;
-use tokio::net::TcpListener;
 use tokio::sync::{Notify, Semaphore, watch};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use self::dial::Client;
+use self::dial::{Client, Connector};
 use self::handshake::{Secret, Session};
 use self::inbound::InboundLinks;
 pub use self::metrics::{Count, PeerMetrics};
 use self::news::News;
 use self::sessions::Sessions;
 use crate::executor::Executor;
+use crate::sockets::{Dialer, Listener};
 
 /// Generated code of `proto/distro.proto`.
 #[allow(
@@ -78,8 +78,6 @@ const FORWARDS_AT_ONCE: usize = 256;
 
 /// Settings of the peer side. Has no `Debug`: it holds the secret.
 pub struct PeerConfig {
-    /// The bound peer port.
-    pub listener: TcpListener,
     /// Secret that all members share. May be empty, which proves nothing.
     pub secret: String,
     /// Distance from a member's main port to its peer port, modulo 2^16 so that it may lie below. Default
@@ -98,10 +96,9 @@ pub struct PeerConfig {
 }
 
 impl PeerConfig {
-    /// Defaults around a bound port and a secret.
-    pub fn new(listener: TcpListener, secret: String) -> Self {
+    /// Defaults around a secret.
+    pub fn new(secret: String) -> Self {
         PeerConfig {
-            listener,
             secret,
             port_offset: PEER_PORT_OFFSET,
             addresses: HashMap::new(),
@@ -122,9 +119,6 @@ pub enum PeerError {
     /// A member's address has no port, or none that a peer port can be reckoned from.
     #[error("member {0} has no usable port, want host:port")]
     Address(SmolStr),
-    /// The HTTP client for forwards.
-    #[error("cannot make the client for forwards")]
-    Client(#[from] reqwest::Error),
     /// The operating system gives no random bytes.
     #[error("no random bytes")]
     Random(#[from] std::io::Error),
@@ -147,7 +141,8 @@ struct Shared {
     sessions: Sessions,
     /// Handshakes and probes of others that were refused, by who asked.
     refused: News,
-    http: reqwest::Client,
+    network: Arc<dyn Dialer>,
+    http: forward::HttpClient,
     metrics: PeerMetrics,
     shutdown: CancellationToken,
 }
@@ -193,7 +188,7 @@ struct Peer {
     redial: watch::Sender<u64>,
     /// Connection kept for probes.
     probe_client: Mutex<Option<Client>>,
-    /// Probes missed in a row.
+    /// Probes missed in a row; a refused connection counts as all that may be missed.
     missed: AtomicU32,
     /// Token of the last handshake, shown with forwards.
     session: Mutex<Option<Session>>,
@@ -205,14 +200,15 @@ struct Peer {
 }
 
 impl Peers {
-    /// Starts the peer side: serves the peer port and keeps a link to every other member, until `shutdown`.
-    /// Connects itself to the executor.
+    /// Starts the peer side: serves the peer port behind `listener` and keeps a link to every other member over
+    /// `network`, until `shutdown`. Connects itself to the executor.
     ///
     /// # Errors
     /// [`PeerError`] when the settings cannot work. What can change later, as an unreachable member, is not an error.
     pub fn start(
         node: Arc<Node>,
         executor: Executor,
+        (listener, network): (impl Listener, Arc<dyn Dialer>),
         config: PeerConfig,
         shutdown: CancellationToken,
     ) -> Result<Peers, PeerError> {
@@ -235,13 +231,14 @@ impl Peers {
             inbound: InboundLinks::default(),
             sessions: Sessions::default(),
             refused: News::default(),
-            http: forward::client(config.forward_timeout)?,
+            http: forward::client(Connector(network.clone())),
+            network,
             metrics: PeerMetrics::default(),
             shutdown,
         });
         let started = Peers(shared.clone());
         shared.executor.set_peers(started.clone());
-        tokio::spawn(serve::run(shared.clone(), config.listener));
+        tokio::spawn(serve::run(shared.clone(), listener));
         for (member, address) in shared.node.peers() {
             started.add(member, address)?;
         }

@@ -73,15 +73,19 @@ async fn ask_peer(shared: &Shared, peer: &Peer, probe: &Probe) -> ProbeResult {
     };
     *peer.probe_client.lock() = None;
     report(shared, peer, &failure);
-    if let Failure::Dial(DialError::Refused) = failure {
+    let is_refused = matches!(failure, Failure::Dial(DialError::Refused));
+    let n_missed = if is_refused { shared.limits.misses } else { 1 };
+    let before = peer.missed.fetch_add(n_missed, Ordering::Relaxed);
+    if before < shared.limits.misses && before + n_missed >= shared.limits.misses {
+        // The member counts as dead now. Its link may break by itself only long after the member is back: a new one
+        // works as soon as the member does.
+        peer.redial();
+    }
+    if is_refused {
         shared.metrics.probes_refused.one();
         return ProbeResult::Refused;
     }
     shared.metrics.probes_missed.one();
-    if peer.missed.fetch_add(1, Ordering::Relaxed) + 1 == shared.limits.misses {
-        // Nothing has been heard for so long that the link is of no use: a new one works as soon as the member does.
-        peer.redial();
-    }
     ProbeResult::Missed
 }
 
@@ -103,7 +107,7 @@ async fn exchange(shared: &Shared, peer: &Peer, probe: &Probe) -> Result<Probe, 
         Some(Err(failure @ Failure::Refused(_))) => return Err(failure),
         Some(Err(_)) | None => {
             *peer.probe_client.lock() = None;
-            let client = dial::client(dial::connect(&peer.target).await?).await?;
+            let client = dial::client(dial::connect(&*shared.network, &peer.target).await?).await?;
             let bytes = call(client.clone(), question).await?;
             *peer.probe_client.lock() = Some(client);
             bytes

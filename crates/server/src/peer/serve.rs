@@ -9,7 +9,6 @@ use axum::extract::State;
 use axum::routing::post;
 use http::HeaderMap;
 use hyper::body::Incoming;
-use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::task::TaskTracker;
@@ -21,10 +20,11 @@ use super::pb::Envelope;
 use super::pb::distro_server::{Distro, DistroServer};
 use super::{MESSAGE_LIMIT, PROBE_LIMIT, STREAM_DEPTH, Shared, forward, inbound, probe};
 use crate::net::{self, Answering, App, Port};
+use crate::sockets::Listener;
 use crate::transport::Transport;
 
 /// Serves the peer port until shutdown.
-pub(super) async fn run(shared: Arc<Shared>, listener: TcpListener) {
+pub(super) async fn run(shared: Arc<Shared>, listener: impl Listener) {
     info!(address = ?listener.local_addr().ok(), "peer port is open");
     let clock = shared.executor.clock().clone();
     let stop = shared.shutdown.clone();

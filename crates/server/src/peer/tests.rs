@@ -9,6 +9,7 @@ use rollcall_distro::codec::{Challenge, Proof, Verdict};
 use rollcall_distro::message::{Frame, LinkHello, LinkRefusal, Welcome};
 use rollcall_node::config::NodeConfig;
 use rollcall_node::request::{ConnectionInfo, HttpWrite, WriteDone};
+use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 use tokio_stream::wrappers::ReceiverStream;
@@ -19,6 +20,7 @@ use super::handshake::Transcript;
 use super::pb::Envelope;
 use super::*;
 use crate::clock::Clock;
+use crate::sockets::Tcp;
 
 /// Longest wait for anything that must happen.
 const DEADLINE: Duration = Duration::from_secs(30);
@@ -62,10 +64,11 @@ fn start(address: &str, listener: TcpListener, a: &SmolStr, b: &SmolStr, secret:
     let config = NodeConfig::new(address, &[A, B], 7);
     let node = Arc::new(Node::new(config, fastrand::u64(..), clock.now()));
     let executor = Executor::new(node.clone(), clock, None);
-    let mut config = PeerConfig::new(listener, secret.into());
+    let mut config = PeerConfig::new(secret.into());
     config.addresses = [(A.into(), a.clone()), (B.into(), b.clone())].into();
     let shutdown = CancellationToken::new();
-    let peers = Peers::start(node, executor.clone(), config, shutdown.clone()).unwrap();
+    let network = (listener, Arc::new(Tcp) as Arc<dyn Dialer>);
+    let peers = Peers::start(node, executor.clone(), network, config, shutdown.clone()).unwrap();
     tokio::spawn(tick(executor.clone(), shutdown.clone()));
     Member {
         executor,
@@ -241,7 +244,9 @@ struct Stranger {
 
 impl Stranger {
     async fn dial(target: &str, hello: &[u8]) -> Self {
-        let mut client = dial::client(dial::connect(target).await.unwrap()).await.unwrap();
+        let mut client = dial::client(dial::connect(&Tcp, target).await.unwrap())
+            .await
+            .unwrap();
         let (frames, outgoing) = mpsc::channel(8);
         frames.send(envelope(hello.to_vec())).await.unwrap();
         let replies = client
@@ -375,30 +380,22 @@ async fn a_newer_link_ends_the_older_one_of_the_same_member() {
 #[tokio::test]
 async fn a_forward_needs_a_session_and_a_body() {
     let (a, target) = lone_member().await;
-    let http = forward::client(DEADLINE).unwrap();
+    let http = forward::client(Connector(Arc::new(Tcp)));
     let url = format!("http://{target}{}", forward::PATH);
-    let post = |token: Option<String>| {
-        let request = http.post(&url).body("x");
-        match token {
-            Some(token) => request.header("x-rollcall-session", token),
-            None => request,
+    let post = async |token: Option<String>| {
+        let mut request = http::Request::post(&url);
+        if let Some(token) = token {
+            request = request.header("x-rollcall-session", token);
         }
+        let answer = http.request(request.body("x".into()).unwrap()).await;
+        answer.unwrap().status()
     };
-    assert_eq!(
-        post(None).send().await.unwrap().status(),
-        StatusCode::UNAUTHORIZED
-    );
+    assert_eq!(post(None).await, StatusCode::UNAUTHORIZED);
     let guessed = sessions::to_text(&[7; 32]);
-    assert_eq!(
-        post(Some(guessed)).send().await.unwrap().status(),
-        StatusCode::UNAUTHORIZED
-    );
+    assert_eq!(post(Some(guessed)).await, StatusCode::UNAUTHORIZED);
     let (_link, session) = admitted(&a, &target).await;
     let shown = sessions::to_text(&session);
-    assert_eq!(
-        post(Some(shown)).send().await.unwrap().status(),
-        StatusCode::BAD_REQUEST
-    );
+    assert_eq!(post(Some(shown)).await, StatusCode::BAD_REQUEST);
     assert_eq!(count(&a, "rollcall_peer_forwards_denied_total"), 2);
     assert_eq!(count(&a, "rollcall_peer_forwards_received_total"), 0);
 }
