@@ -179,6 +179,8 @@ pub struct Engine {
     next_link: AtomicU64,
     clockwork: Mutex<Clockwork>,
     last_tick: AtomicU64,
+    /// When it last went on after standing still for long, 0 for never.
+    went_on: AtomicU64,
     pub(crate) graces: Graces,
     pub(crate) repairs: Repairs,
 }
@@ -247,6 +249,7 @@ impl Engine {
             graces: Graces::new(config.orphan_slow_extra),
             repairs: Repairs::default(),
             last_tick: AtomicU64::new(now.mono.0),
+            went_on: AtomicU64::new(0),
             clockwork: Mutex::new(Clockwork { next_probe: now.mono }),
             registry,
             config,
@@ -343,6 +346,14 @@ impl Engine {
     /// nothing newer.
     pub fn is_readable_at(&self, now: Now) -> bool {
         self.is_past_gate() && !self.is_leaving() && self.is_awake_at(now)
+    }
+
+    /// True when this process has stood still for so long that clients may have given it up, and has gone on for less
+    /// than `within` since, or does not know it yet.
+    pub fn has_stood_still(&self, now: Now, within: Millis) -> bool {
+        let last_tick = Millis(self.last_tick.load(Ordering::Relaxed));
+        let went_on = Millis(self.went_on.load(Ordering::Relaxed));
+        now.mono.since(last_tick) > LONG_STALL || (went_on.0 > 0 && now.mono.since(went_on) <= within)
     }
 
     fn is_awake_at(&self, now: Now) -> bool {
@@ -589,6 +600,9 @@ impl Engine {
         if gap > STALL {
             let mut view = self.view.write();
             *view = Arc::new(view.renewed(now.mono));
+        }
+        if gap > LONG_STALL {
+            self.went_on.store(now.mono.0, Ordering::Relaxed);
         }
         if gap > LONG_STALL && !self.peers().is_empty() && self.is_ready() {
             self.close_gate(now.mono);

@@ -9,6 +9,7 @@ use crate::action::Actions;
 use crate::connection::Awaited;
 use crate::error::NodeError;
 use crate::metrics::Counters;
+use crate::movers::LEAVES_WITHIN;
 use crate::node::Node;
 use crate::push::Outcome;
 use crate::push::costs::PushWay;
@@ -56,7 +57,8 @@ impl Node {
 
     /// A connection is gone: so is everything it registered and subscribed.
     ///
-    /// What a client registered that was asked to move stays until it is registered anew, or for a grace. While this node
+    /// What a client registered that was asked to move stays until it is registered anew, or for a grace; so does that of a
+    /// client that goes soon after this node stood still, since it may have gone elsewhere long before. While this node
     /// leaves or is unlisted, what it registered stays: the client is on its way to another member, and the others keep
     /// the rows as orphans until it is there.
     pub fn close_connection(&self, id: ConnectionId, now: Now, actions: &mut Actions) {
@@ -71,9 +73,10 @@ impl Node {
             self.left_behind.lock().push(connection.client);
             return;
         }
+        let stood_still = self.engine.has_stood_still(now, LEAVES_WITHIN);
         if self
             .movers
-            .take(&connection, &self.registry, &self.config, now.mono)
+            .take(&connection, stood_still, &self.registry, &self.config, now.mono)
         {
             actions.wake();
             return;

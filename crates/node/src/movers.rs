@@ -1,6 +1,6 @@
-//! Clients that were asked to move and have closed their connection. They connect elsewhere first and register there
-//! some seconds later, so what they registered here stays until somebody registers it anew, or a grace is over:
-//! moving a client shows nobody a shorter list. Called by connections that close and by the node's tick.
+//! Clients that have gone elsewhere: they were asked to, or gave this node up while it stood still. They connect first and
+//! register some seconds later, so what they registered here stays until somebody registers it anew, or a grace is over:
+//! nobody sees a shorter list. Called by connections that close and by the node's tick.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -13,8 +13,9 @@ use crate::config::NodeConfig;
 use crate::connection::Connection;
 use crate::node::Node;
 
-/// A client that was asked to move and closes its connection within this time is on its way.
-const LEAVES_WITHIN: Millis = Millis(30_000);
+/// A client that closes its connection within this time after it was asked to move, or after this node stood still, is on
+/// its way.
+pub(crate) const LEAVES_WITHIN: Millis = Millis(30_000);
 /// Between two looks at whether what a client left behind is registered anew.
 const LOOK_AGAIN: Millis = Millis(50);
 /// Most clients that are waited for; what further ones registered goes with their connection.
@@ -45,22 +46,24 @@ impl Movers {
     }
 
     /// Takes note of a client whose connection has closed; false when it is not on its way or has nothing here, or when
-    /// there are too many.
+    /// there are too many. `stood_still`: so did this node a short time ago.
     pub(crate) fn take(
         &self,
         connection: &Connection,
+        stood_still: bool,
         registry: &Registry,
         config: &NodeConfig,
         now: Millis,
     ) -> bool {
-        let Some(asked) = connection.asked_to_move() else {
+        let is_asked = { connection.asked_to_move() }.is_some_and(|asked| now.since(asked) <= LEAVES_WITHIN);
+        if !is_asked && !stood_still {
             return false;
-        };
+        }
         if registry.published(connection.client).is_empty() {
             return false;
         }
         let mut movers = self.0.lock();
-        if now.since(asked) > LEAVES_WITHIN || movers.len() >= MOVERS_MAX {
+        if movers.len() >= MOVERS_MAX {
             return false;
         }
         let client = connection.client;

@@ -290,6 +290,55 @@ fn kf_061_instances_of_a_client_that_moves_stay_until_they_are_registered_anew()
 
 /// KF-061: what is not registered anew goes with the grace, and only clients that were asked have one.
 #[test]
+fn instances_of_clients_that_gave_up_a_node_that_stood_still_stay_until_they_are_registered_anew() {
+    let mut alone = Alone::new();
+    let service = ServiceKey::new("public", "DEFAULT_GROUP", "s");
+    let register = |alone: &Alone, id, port| {
+        let instances = vec![Instance::at("10.2.0.1", port)];
+        let mut actions = Actions::default();
+        let node = &alone.node;
+        node.register(id, &service, instances, clock(alone.now), &mut actions)
+            .unwrap();
+    };
+    let n_listed = |alone: &Alone| alone.node.query(&service, clock(alone.now)).unwrap().view.len();
+    let stay = |alone: &mut Alone, alive: &[ConnectionId], seconds: u64| {
+        for _ in 0..seconds {
+            for id in alive {
+                alone.node.touch(*id, clock(alone.now)).unwrap();
+            }
+            alone.run(1_000);
+        }
+    };
+    let clients: Vec<_> = (1..=3)
+        .map(|_| alone.connect("10.1.0.1", true).unwrap())
+        .collect();
+    for (id, port) in clients.iter().zip(1..) {
+        register(&alone, *id, port);
+    }
+    alone.run(100);
+    // The node finds out by the first closed connection, or by its tick: whichever comes first.
+    alone.now += 10_000;
+    alone.close(clients[0]);
+    alone.run(1_000);
+    alone.close(clients[1]);
+    assert_eq!(n_listed(&alone), 3);
+    let anew = alone.connect("10.1.0.1", true).unwrap();
+    register(&alone, anew, 1);
+    alone.run(1_000);
+    assert_eq!(n_listed(&alone), 3);
+    let alive = [clients[2], anew];
+    stay(&mut alone, &alive, 15);
+    assert_eq!(n_listed(&alone), 2, "the second never came back");
+    stay(&mut alone, &alive, 20);
+    alone.close(anew);
+    assert_eq!(
+        n_listed(&alone),
+        1,
+        "long after, a closed connection is the end of a client"
+    );
+}
+
+#[test]
 fn kf_061_a_client_that_was_asked_to_move_and_never_arrives_is_gone_after_the_grace() {
     let mut alone = Alone::new();
     let service = ServiceKey::new("", "", "s");
