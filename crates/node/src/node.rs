@@ -142,6 +142,7 @@ impl Node {
         self.judge_beats(now, &mut effects);
         self.clean(now, &mut effects);
         self.tick_movers(now, &mut effects);
+        self.registry.release_held(now.mono, &mut effects.changes);
         self.settle(effects, now, actions);
         for id in self.connections.look_for_idle(&self.pusher, now, actions) {
             Counters::add(&self.counters.connections_idle_closed);
@@ -161,6 +162,7 @@ impl Node {
             self.connections.next_look(),
             self.loader.next_due(),
             self.movers.next_due(now.mono),
+            self.registry.next_release(),
             None,
             None,
         ];
@@ -168,10 +170,10 @@ impl Node {
         if self.check_readable(now).is_ok() {
             if self.has_push() {
                 self.push_due(now, actions);
-                due[4] = self.pusher.next_due();
+                due[5] = self.pusher.next_due();
             }
             self.tick_fuzzy(now, actions);
-            due[5] = self.fuzzy.next_due();
+            due[6] = self.fuzzy.next_due();
         }
         for due in due.into_iter().flatten() {
             next = next.min(due);

@@ -402,6 +402,11 @@ impl Node {
         );
         m.gauge("rollcall_instances", "Instances held", self.registry.n_rows());
         m.gauge(
+            "rollcall_lists_held",
+            "Services without an instance whose last list readers still see",
+            self.registry.n_held(),
+        );
+        m.gauge(
             "rollcall_orphans",
             "Instances held whose member is not alive, by publisher",
             self.registry.n_orphans(),

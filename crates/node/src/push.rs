@@ -510,7 +510,7 @@ impl Pusher {
         let topic = self.topic(service)?;
         let mut topic = topic.lock();
         let slot = topic.next_slot(now.mono);
-        let version = registry.service(service).map_or(0, |s| s.view().version());
+        let version = registry.service(service).map_or(0, |s| s.shown().version());
         let is_it = |s: &&mut Subscriber| {
             let is_awaited = s.outstanding.is_some_and(|o| o.request_id == request_id);
             is_awaited && s.connection == connection && s.clusters == *clusters

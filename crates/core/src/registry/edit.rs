@@ -18,6 +18,8 @@ pub(crate) struct Edit<'a> {
     pub(crate) service: &'a Arc<Service>,
     pub(crate) rows: MutexGuard<'a, Rows>,
     touched: Vec<Touched>,
+    /// Somebody wants it so: a client deregisters, or an operator hides rows. Such a list is never held.
+    pub(crate) is_wanted: bool,
 }
 
 /// A row as it was before this edit.
@@ -64,6 +66,7 @@ impl Edit<'_> {
         if self.rows.hidden == hidden {
             return;
         }
+        self.is_wanted = true;
         let named: Vec<_> = self
             .rows
             .hidden
@@ -138,6 +141,7 @@ impl Registry {
             service,
             rows,
             touched: Vec::new(),
+            is_wanted: false,
         };
         if std::mem::take(&mut edit.rows.is_new) {
             // Under the service's lock: whoever quarantines a row later finds the service.
@@ -164,7 +168,10 @@ impl Registry {
             }
         }
         let Edit {
-            service, mut rows, ..
+            service,
+            mut rows,
+            is_wanted,
+            ..
         } = edit;
         let has_instance = rows.len() > 0;
         let is_needed = has_instance || rows.settings.is_some();
@@ -179,6 +186,9 @@ impl Registry {
         }
         let former = service.view();
         let protection = rows.settings.as_ref().map(|s| s.protect_threshold.max(0.0));
+        if is_wanted && self.end_hold(service) {
+            changes.push(service.key.clone());
+        }
         if visible_changes.is_empty() && former.protection() == protection {
             return;
         }
@@ -186,7 +196,25 @@ impl Registry {
         self.n_rows.fetch_add(view.len(), Ordering::Relaxed);
         self.n_rows.fetch_sub(former.len(), Ordering::Relaxed);
         rows.n_changes += 1;
+        let has_rows = !view.is_empty();
+        let falls_silent = !has_rows && !former.is_empty() && !is_wanted;
+        if falls_silent && let Some(until) = self.hold_until(&service.key, now) {
+            service.hold(former, until);
+            self.note_held(until, &service.key);
+        }
         service.set_view(view);
+        if has_rows {
+            self.end_hold(service);
+        }
         changes.push(service.key.clone());
+    }
+
+    /// Shows readers the current list of a service; true when another one was held.
+    fn end_hold(&self, service: &Service) -> bool {
+        let held = service.let_go();
+        if let Some(until) = held {
+            self.note_let_go(until, &service.key);
+        }
+        held.is_some()
     }
 }

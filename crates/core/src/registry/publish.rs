@@ -56,6 +56,7 @@ impl Registry {
             return Ok(());
         }
         self.edit(service, now.mono, changes, |edit| {
+            edit.is_wanted = true;
             for hash in former.iter().filter(|h| !rows.contains(h)) {
                 self.withdraw_own(edit, client, *hash, journal);
             }
@@ -89,6 +90,7 @@ impl Registry {
             .copied()
             .partition(|h| !is_one_of_batch || *h == row_hash);
         self.edit_existing(service, now.mono, changes, |edit| {
+            edit.is_wanted = !going.is_empty();
             for hash in going {
                 let key = edit
                     .rows
@@ -123,7 +125,7 @@ impl Registry {
         };
         let had_rows = !services.is_empty();
         for (service, rows) in services {
-            self.remove_rows_of(client, &service, &rows, now, changes);
+            self.remove_rows_of(client, &service, &rows, false, now, changes);
         }
         if had_rows {
             journal.record(RowOp::ClientGone { client }, &self.digests, 0, 0);
@@ -293,11 +295,24 @@ impl Registry {
         now: Now,
         changes: &mut Changes,
     ) {
+        self.withdraw_of(client, service, row_hash, true, now, changes);
+    }
+
+    /// Removes a row that a connection of another member publishes no longer, at its client's wish or not.
+    pub(crate) fn withdraw_of(
+        &self,
+        client: ClientId,
+        service: &ServiceKey,
+        row_hash: u64,
+        is_wanted: bool,
+        now: Now,
+        changes: &mut Changes,
+    ) {
         let Some(published) = self.clients.get(client) else {
             return;
         };
         let mut published = published.lock();
-        self.remove_rows_of(client, service, &[row_hash], now, changes);
+        self.remove_rows_of(client, service, &[row_hash], is_wanted, now, changes);
         published.remove_row(service, row_hash);
     }
 
@@ -308,7 +323,7 @@ impl Registry {
         };
         let services = published.lock().take_all();
         for (service, rows) in services {
-            self.remove_rows_of(client, &service, &rows, now, changes);
+            self.remove_rows_of(client, &service, &rows, false, now, changes);
         }
     }
 
@@ -317,10 +332,12 @@ impl Registry {
         client: ClientId,
         service: &ServiceKey,
         rows: &[u64],
+        is_wanted: bool,
         now: Now,
         changes: &mut Changes,
     ) {
         self.edit_existing(service, now.mono, changes, |edit| {
+            edit.is_wanted = is_wanted;
             for hash in rows {
                 if let Some(removed) = edit.remove(*hash, Publisher::Connection(client))
                     && !removed.is_orphan
