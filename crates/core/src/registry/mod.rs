@@ -32,11 +32,10 @@ use hashbrown::HashMap;
 use parking_lot::{Mutex, RwLock};
 
 use crate::clock::{HybridClock, Millis, Stamp};
-use crate::expiry::wheel::Wheel;
 use crate::member_id::MemberId;
 use crate::model::instance::Instance;
 use crate::model::service_key::ServiceKey;
-use crate::registry::beats::BeatEntry;
+use crate::registry::beats::BeatWatch;
 use crate::registry::catalog::Catalog;
 use crate::registry::change::RowOp;
 use crate::registry::clients::Clients;
@@ -64,7 +63,7 @@ pub struct Registry {
     n_orphans: AtomicUsize,
     answers: Arc<AnswerBudget>,
     metadata: MetadataPool,
-    beat_wheel: Mutex<Wheel<BeatEntry>>,
+    beat_watch: Mutex<BeatWatch>,
     records: Records,
     guards: Guards,
     /// What operators changed since the store was last told.
@@ -89,7 +88,7 @@ impl Registry {
             n_orphans: AtomicUsize::new(0),
             answers: Arc::new(AnswerBudget::new(answer_budget)),
             metadata: MetadataPool::new(seed),
-            beat_wheel: Mutex::new(Wheel::new(now)),
+            beat_watch: Mutex::new(BeatWatch::new(now)),
             records: Records::default(),
             guards: Guards::default(),
             durable: Mutex::default(),

@@ -176,8 +176,17 @@ impl Fixture {
     }
 
     fn judge(&self, role: Judge) {
-        self.registry
-            .judge_beats(self.now, &|_| role, &self.journal, &mut Changes::new());
+        self.judge_with(false, role);
+    }
+
+    fn judge_with(&self, is_suspect: bool, role: Judge) {
+        self.registry.judge_beats(
+            self.now,
+            is_suspect,
+            &|_| role,
+            &self.journal,
+            &mut Changes::new(),
+        );
     }
 
     /// Applies what another member wrote.
