@@ -22,7 +22,7 @@ use crate::request::{ConnectionId, ConnectionInfo};
 /// Between the questions to an idle client.
 const DETECT_AGAIN: Millis = Millis(2_000);
 /// Connections looked at in one call.
-const LOOKS_AT_A_TIME: usize = 1_024;
+const LOOKS_AT_A_TIME: usize = 128;
 
 /// What a client shall answer.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -277,8 +277,8 @@ impl Connections {
         self.looks.lock().add(at, look);
     }
 
-    /// Asks connections that have been idle for long, and returns those that have been idle for too long; looks at some
-    /// hundreds at most. With `is_suspect`, those that were heard regularly until now get the same time once more.
+    /// Asks connections that have been idle for long, and returns those that have been idle for too long; looks at a
+    /// hundred or so at most. With `is_suspect`, those that were heard regularly until now get the same time once more.
     pub(crate) fn look_for_idle(
         &self,
         pusher: &Pusher,

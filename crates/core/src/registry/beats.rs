@@ -23,7 +23,7 @@ const FOREIGN_LOOK: Millis = Millis(5_000);
 /// Time between two looks at a row whose verdict is held.
 const HELD_LOOK: Millis = Millis(1_000);
 /// Rows looked at in one call, so that the death of a fleet is a little work many times.
-const LOOKS_AT_A_TIME: usize = 512;
+const LOOKS_AT_A_TIME: usize = 128;
 
 /// How a sign of life came.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -153,7 +153,7 @@ impl Registry {
         self.beat_watch.lock().silence()
     }
 
-    /// Looks at rows whose time has come, some hundreds at most: silent ones turn unhealthy, longer silent ones are
+    /// Looks at rows whose time has come, a hundred or so at most: silent ones turn unhealthy, longer silent ones are
     /// removed. Returns how many were removed.
     ///
     /// With `is_suspect`, whoever was heard regularly until now is given another time-out before it turns unhealthy, and

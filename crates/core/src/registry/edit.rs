@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use foldhash::fast::FixedState;
+use hashbrown::HashSet;
 use parking_lot::MutexGuard;
 
 use crate::clock::Millis;
@@ -14,10 +16,15 @@ use crate::registry::records::{HiddenRows, Quarantine, ServiceSettings};
 use crate::registry::row::{Publication, Publisher};
 use crate::registry::service::{Rows, Service};
 
+/// So many rows are searched one by one.
+const FEW: usize = 16;
+
 pub(crate) struct Edit<'a> {
     pub(crate) service: &'a Arc<Service>,
     pub(crate) rows: MutexGuard<'a, Rows>,
     touched: Vec<Touched>,
+    /// Their hashes, once they are many.
+    touched_hashes: HashSet<u64, FixedState>,
     /// Somebody wants it so: a client deregisters, or an operator hides rows. Such a list is never held.
     pub(crate) is_wanted: bool,
 }
@@ -33,7 +40,7 @@ struct Touched {
 impl Edit<'_> {
     /// Notes a row that is about to change.
     pub(crate) fn touch(&mut self, hash: u64, key: &RowKey) {
-        if !self.touched.iter().any(|row| row.hash == hash) {
+        if self.is_first_touch(hash) {
             self.touched.push(Touched {
                 hash,
                 key: key.clone(),
@@ -41,6 +48,17 @@ impl Edit<'_> {
                 n_orphans: self.rows.n_orphans(hash),
             });
         }
+    }
+
+    fn is_first_touch(&mut self, hash: u64) -> bool {
+        if self.touched.len() < FEW {
+            return !self.touched.iter().any(|row| row.hash == hash);
+        }
+        if self.touched_hashes.is_empty() {
+            self.touched_hashes
+                .extend(self.touched.iter().map(|row| row.hash));
+        }
+        self.touched_hashes.insert(hash)
     }
 
     /// Sets a publication. A live one takes the place of every orphan of its row.
@@ -141,6 +159,7 @@ impl Registry {
             service,
             rows,
             touched: Vec::new(),
+            touched_hashes: HashSet::with_hasher(FixedState::with_seed(self.seed)),
             is_wanted: false,
         };
         if std::mem::take(&mut edit.rows.is_new) {

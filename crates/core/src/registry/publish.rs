@@ -2,6 +2,9 @@
 
 use std::sync::Arc;
 
+use foldhash::fast::FixedState;
+use hashbrown::HashMap;
+
 use crate::clock::{Now, Stamp};
 use crate::member_id::MemberId;
 use crate::model::instance::Instance;
@@ -41,15 +44,11 @@ impl Registry {
         let mut published = self.clients.open(client).ok_or(UnknownClient(client))?;
         let former = published.rows(service);
         let mut rows = RowHashes::new();
-        let mut wanted: Vec<(u64, Arc<Instance>)> = Vec::with_capacity(instances.len());
+        let mut wanted = HashMap::with_capacity_and_hasher(instances.len(), FixedState::with_seed(self.seed));
         for instance in instances {
             let hash = instance.row_key().stable_hash(service);
-            match wanted.iter_mut().find(|(h, _)| *h == hash) {
-                Some(same) => same.1 = self.pooled(instance),
-                None => {
-                    rows.push(hash);
-                    wanted.push((hash, self.pooled(instance)));
-                }
+            if wanted.insert(hash, self.pooled(instance)).is_none() {
+                rows.push(hash);
             }
         }
         if former.is_empty() && wanted.is_empty() {
@@ -57,11 +56,13 @@ impl Registry {
         }
         self.edit(service, now.mono, changes, |edit| {
             edit.is_wanted = true;
-            for hash in former.iter().filter(|h| !rows.contains(h)) {
+            for hash in former.iter().filter(|h| !wanted.contains_key(*h)) {
                 self.withdraw_own(edit, client, *hash, journal);
             }
-            for (hash, instance) in wanted {
-                self.publish_own(edit, client, hash, instance, now, journal);
+            for hash in &rows {
+                if let Some(instance) = wanted.remove(hash) {
+                    self.publish_own(edit, client, *hash, instance, now, journal);
+                }
             }
         });
         published.set_rows(service, rows);
