@@ -4,9 +4,11 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use cluster_tests::cluster::SOON;
+use cluster_tests::http::joined;
 use cluster_tests::udp::UdpReceiver;
 use cluster_tests::{Acks, Client, ClientOptions, Instance, Service, SharedCluster, eventually};
 use futures_util::future::try_join_all;
+use reqwest::Method;
 use tokio::time::{Instant as Clock, interval};
 
 static CLUSTER: SharedCluster = SharedCluster::of(3);
@@ -274,6 +276,87 @@ async fn kf_058_what_is_pushed_is_what_a_query_answers() -> Result<()> {
     assert_eq!(pushed.hosts, queried.hosts);
     for push in subscriber.take_pushes().await {
         assert_eq!(push.list()?.hosts, queried.hosts);
+    }
+    Ok(())
+}
+
+/// With the guard against empty lists: nobody on any node sees one while a provider is away for less than its time, and
+/// everybody does when it stays away, or deregisters.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_guarded_service_is_empty_only_when_its_provider_stays_away_or_deregisters() -> Result<()> {
+    const HELD: Duration = Duration::from_secs(3);
+    let cluster = CLUSTER.get().await;
+    let service = Service::unique("guarded");
+    let params = joined(&service, vec![("seconds".into(), HELD.as_secs().to_string())]);
+    let http = cluster.node(0).http();
+    http.query(Method::PUT, "/rollcall/emptyPushGuard", &params)
+        .await?
+        .with_status(200)?;
+    for node in cluster.nodes() {
+        let params = service.to_params();
+        eventually("the guard is known", SOON, async || {
+            let http = node.http();
+            let shown = http
+                .query(Method::GET, "/rollcall/emptyPushGuard", &params)
+                .await?;
+            ensure!(shown.json()?["guard"]["seconds"] == HELD.as_secs());
+            Ok(())
+        })
+        .await;
+    }
+    let provider = cluster.node(1).client().await?;
+    provider.register(&service, &Instance::at("10.8.0.8", 1)).await?;
+    cluster.eventually_listed(&service, &["10.8.0.8:1"]).await;
+    let subscribers = cluster.clients().await?;
+    for subscriber in &subscribers {
+        subscriber.subscribe(&service, "").await?;
+        subscriber.pushed_exactly(&service, &["10.8.0.8:1"], SOON).await?;
+    }
+    let receiver = UdpReceiver::open().await?;
+    receiver.poll(cluster.node(2), &service, "").await?;
+    receiver.pushed(&service, &["10.8.0.8:1"], SOON).await?;
+
+    drop(provider);
+    for node in cluster.nodes() {
+        eventually("the row is gone", SOON, async || {
+            ensure!(node.http().rows(&service).await?.is_empty());
+            Ok(())
+        })
+        .await;
+        // Whoever polls or comes anew sees what the others see.
+        node.http().list(&service).await?.expect(&["10.8.0.8:1"])?;
+        let newcomer = node.client().await?;
+        newcomer.subscribe(&service, "").await?.expect(&["10.8.0.8:1"])?;
+    }
+    let provider = cluster.node(0).client().await?;
+    provider.register(&service, &Instance::at("10.8.0.8", 2)).await?;
+    for subscriber in &subscribers {
+        let next = subscriber.pushed(&service, SOON, |_| Ok(())).await?;
+        next.expect(&["10.8.0.8:2"])?;
+    }
+    let datagram = receiver.next(SOON).await?;
+    ensure!(datagram.list["hosts"][0]["port"] == 2, "{datagram:?}");
+    receiver.ack(&datagram).await?;
+
+    let lost = Clock::now();
+    drop(provider);
+    for subscriber in &subscribers {
+        subscriber.pushed_exactly(&service, &[], SOON).await?;
+        ensure!(lost.elapsed() >= HELD, "after {:?}", lost.elapsed());
+    }
+    receiver.pushed(&service, &[""; 0], SOON).await?;
+
+    let provider = cluster.node(0).client().await?;
+    let instance = Instance::at("10.8.0.8", 3);
+    provider.register(&service, &instance).await?;
+    for subscriber in &subscribers {
+        subscriber.pushed_exactly(&service, &["10.8.0.8:3"], SOON).await?;
+    }
+    provider.deregister(&service, &instance).await?;
+    let wanted = Clock::now();
+    for subscriber in &subscribers {
+        let left = (HELD / 2).saturating_sub(wanted.elapsed());
+        subscriber.pushed_exactly(&service, &[], left).await?;
     }
     Ok(())
 }

@@ -36,6 +36,8 @@ const STALL: Millis = Millis(2_000);
 /// After standing still for this long the others may have counted this member as dead, and its clients may have moved:
 /// it serves no list before it has caught up.
 const LONG_STALL: Millis = Millis(4_000);
+/// Clients whose orphans are dropped in one tick, so that the end of a fleet is a little work many times.
+const DROPPED_AT_A_TIME: usize = 256;
 
 /// Settings of the engine.
 #[derive(Clone)]
@@ -673,8 +675,14 @@ impl Engine {
             return None;
         }
         for Over { member, with_slow } in self.graces.take_over(now.mono) {
+            let clients = self.registry.clients_of(member).into_iter();
+            let clients = clients.filter(|client| with_slow || !client.returns_slowly());
+            self.graces.begin_drop(member, clients);
+        }
+        if let Some((member, clients)) = self.graces.next_dropped(DROPPED_AT_A_TIME) {
             let changes = &mut effects.changes;
-            let n_dropped = self.registry.drop_orphans(member, with_slow, now, changes);
+            let drop = |client| self.registry.drop_orphans_of(client, now, changes);
+            let n_dropped: usize = clients.into_iter().map(drop).sum();
             if n_dropped > 0
                 && let Some(peer) = self.peer(member)
             {
@@ -685,7 +693,10 @@ impl Engine {
                 .orphans_dropped
                 .fetch_add(n_dropped as u64, Ordering::Relaxed);
         }
-        self.graces.next_due()
+        match self.graces.is_dropping() {
+            true => Some(now.mono),
+            false => self.graces.next_due(),
+        }
     }
 
     // === the gate ===

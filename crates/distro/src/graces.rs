@@ -5,9 +5,10 @@
 //!
 //! [`ClientId::returns_slowly`]: rollcall_core::registry::change::ClientId::returns_slowly
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 use parking_lot::Mutex;
+use rollcall_core::registry::change::ClientId;
 use rollcall_core::{MemberId, Millis};
 
 /// The graces that run.
@@ -15,6 +16,8 @@ use rollcall_core::{MemberId, Millis};
 pub(crate) struct Graces {
     slow_extra: Millis,
     running: Mutex<BTreeMap<MemberId, Grace>>,
+    /// Members whose orphans are being dropped, with the clients that are left.
+    dropping: Mutex<BTreeMap<MemberId, VecDeque<ClientId>>>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -42,12 +45,38 @@ impl Graces {
         Graces {
             slow_extra,
             running: Mutex::default(),
+            dropping: Mutex::default(),
         }
+    }
+
+    /// The orphans of these clients of a member are to be dropped, some at a time.
+    pub(crate) fn begin_drop(&self, id: MemberId, clients: impl IntoIterator<Item = ClientId>) {
+        self.dropping.lock().entry(id).or_default().extend(clients);
+    }
+
+    /// Some clients whose orphans are to be dropped next, all of one member.
+    pub(crate) fn next_dropped(&self, limit: usize) -> Option<(MemberId, Vec<ClientId>)> {
+        let mut dropping = self.dropping.lock();
+        let mut first = dropping.first_entry()?;
+        let clients = first.get_mut();
+        let n_taken = limit.min(clients.len());
+        let taken = clients.drain(..n_taken).collect();
+        let id = *first.key();
+        if first.get().is_empty() {
+            first.remove();
+        }
+        Some((id, taken))
+    }
+
+    /// True while orphans are being dropped.
+    pub(crate) fn is_dropping(&self) -> bool {
+        !self.dropping.lock().is_empty()
     }
 
     /// The orphans of a member stay until then, those of its slow clients longer. Orphans of an earlier process of it
     /// stay as long.
     pub(crate) fn grant(&self, id: MemberId, until: Millis) {
+        self.dropping.lock().remove(&id);
         let mut running = self.running.lock();
         let grace = running.entry(id).or_default();
         grace.until = grace.until.max(until);
@@ -67,6 +96,7 @@ impl Graces {
 
     /// Grants what is left of the whole grace, slow clients included, as another member tells it.
     pub(crate) fn grant_rest(&self, id: MemberId, rest: Millis, now: Millis) {
+        self.dropping.lock().remove(&id);
         let mut running = self.running.lock();
         let grace = running.entry(id).or_default();
         grace.until = grace.until.max(now + (rest - self.slow_extra));
@@ -85,7 +115,11 @@ impl Graces {
     /// or the orphans are of an earlier process of it.
     pub(crate) fn end(&self, id: MemberId) -> bool {
         let mut running = self.running.lock();
-        running.get(&id).is_some_and(|g| !g.is_told) && running.remove(&id).is_some()
+        let ends = running.get(&id).is_some_and(|g| !g.is_told) && running.remove(&id).is_some();
+        if ends {
+            self.dropping.lock().remove(&id);
+        }
+        ends
     }
 
     /// What has to be dropped now; each part of a grace is told once.
@@ -118,6 +152,20 @@ mod tests {
     use super::*;
 
     const A: MemberId = MemberId(1);
+
+    #[test]
+    fn orphans_are_dropped_some_at_a_time_unless_a_new_grace_begins() {
+        let graces = Graces::new(Millis(0));
+        let clients = |from| (from..5).map(|n| ClientId::new(A, n, false));
+        graces.begin_drop(A, clients(0));
+        assert_eq!(graces.next_dropped(2), Some((A, clients(0).take(2).collect())));
+        assert_eq!(graces.next_dropped(9), Some((A, clients(2).collect())));
+        assert!(!graces.is_dropping());
+        assert_eq!(graces.next_dropped(9), None);
+        graces.begin_drop(A, clients(0));
+        graces.grant(A, Millis(15));
+        assert_eq!(graces.next_dropped(9), None);
+    }
 
     fn over(with_slow: bool) -> Vec<Over> {
         vec![Over { member: A, with_slow }]

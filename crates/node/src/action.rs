@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use rollcall_core::expiry::brake::Silence;
 use rollcall_core::registry::change::RowOp;
 use rollcall_core::{MemberId, Micros, Millis, ServiceKey, ServiceView};
 use rollcall_distro::Report;
@@ -61,6 +62,15 @@ pub struct UdpPush {
     pub changed: Option<Micros>,
     /// How long clients may use the list before they ask again.
     pub cache: Millis,
+}
+
+/// What is judged by its silence.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Silenced {
+    /// Instances that beat.
+    Beats,
+    /// Connections of clients.
+    Connections,
 }
 
 /// One effect asked of the shell.
@@ -153,6 +163,15 @@ pub enum Action {
     },
     /// Keep on disk what operators changed, in order; it is given back by [`crate::Node::restore`] at the next start.
     Store(Vec<RowOp>),
+    /// Verdicts on the silent are held from now on, or are passed again: for the log.
+    Brake {
+        /// What is silent.
+        what: Silenced,
+        /// How many are.
+        silence: Silence,
+        /// Verdicts are held.
+        holds: bool,
+    },
     /// Tell operators, in the log.
     Report(Report),
     /// Something is due at once: call `tick` soon, without waiting for the next deadline.

@@ -17,6 +17,9 @@ pub struct NodeConfig {
     pub detect_after: Millis,
     /// Idle time after which it is dropped. Default 14 s.
     pub drop_after: Millis,
+    /// When more than this share of all that was heard regularly falls silent at one moment, in percent, its instances and
+    /// connections are given their time once more; 0 never. Default 30.
+    pub expiry_brake: usize,
     /// Time to wait for the acknowledgement of a push. Default 5 s.
     pub push_timeout: Millis,
     /// Longest time that changes of one service are merged before they are pushed. Default 500 ms.
@@ -78,6 +81,7 @@ impl NodeConfig {
             seed,
             detect_after: Millis::secs(10),
             drop_after: Millis::secs(14),
+            expiry_brake: 30,
             push_timeout: Millis::secs(5),
             push_window_max: Millis(500),
             push_delay: None,

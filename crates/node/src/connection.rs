@@ -1,12 +1,13 @@
 //! Connections of clients: what each subscribed, what it still has to answer, and whether it lives.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use dashmap::DashMap;
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 use parking_lot::Mutex;
+use rollcall_core::expiry::brake::Silence;
 use rollcall_core::expiry::wheel::Wheel;
 use rollcall_core::registry::change::ClientId;
 use rollcall_core::{Millis, Now, ServiceKey};
@@ -20,6 +21,8 @@ use crate::request::{ConnectionId, ConnectionInfo};
 
 /// Between the questions to an idle client.
 const DETECT_AGAIN: Millis = Millis(2_000);
+/// Connections looked at in one call.
+const LOOKS_AT_A_TIME: usize = 128;
 
 /// What a client shall answer.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -38,7 +41,12 @@ pub(crate) struct Connection {
     pub(crate) client: ClientId,
     pub(crate) info: ConnectionInfo,
     state: Mutex<State>,
+    opened: Millis,
     last_active: AtomicU64,
+    /// It was heard regularly, is asked whether it lives, and has not been heard since.
+    is_silent: AtomicBool,
+    /// How many of the node's connections are so.
+    n_silent: Arc<AtomicUsize>,
     asked_to_move: Mutex<Option<Millis>>,
 }
 
@@ -52,6 +60,25 @@ struct State {
 impl Connection {
     pub(crate) fn touch(&self, now: Millis) {
         self.last_active.fetch_max(now.0, Ordering::Relaxed);
+        self.end_silence();
+    }
+
+    fn end_silence(&self) {
+        if self.is_silent.load(Ordering::Relaxed) && self.is_silent.swap(false, Ordering::Relaxed) {
+            self.n_silent.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Notes that it is asked whether it lives.
+    fn note_silence(&self) {
+        if self.is_regular() && !self.is_silent.swap(true, Ordering::Relaxed) {
+            self.n_silent.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// It was heard again after it was opened: a silence is a change.
+    fn is_regular(&self) -> bool {
+        self.last_active.load(Ordering::Relaxed) > self.opened.0
     }
 
     /// Notes that the client is asked to go to another member.
@@ -107,16 +134,28 @@ impl Connection {
     }
 }
 
+/// A connection that shall be looked at again.
+#[derive(Debug)]
+struct Look {
+    id: ConnectionId,
+    /// It has been asked whether it lives.
+    was_asked: bool,
+    /// Its time is over, and it is not dropped yet because so many others are silent too.
+    is_held: bool,
+}
+
 /// The connections of a node.
 #[derive(Debug)]
 pub(crate) struct Connections {
     table: DashMap<ConnectionId, Arc<Connection>, FixedState>,
-    looks: Mutex<Wheel<(ConnectionId, bool)>>,
+    looks: Mutex<Wheel<Look>>,
     next_id: AtomicU64,
     detect_after: Millis,
     drop_after: Millis,
     seed: u64,
     n_sdk: AtomicUsize,
+    n_silent: Arc<AtomicUsize>,
+    n_held: AtomicUsize,
     places: Places,
 }
 
@@ -130,6 +169,8 @@ impl Connections {
             drop_after: config.drop_after,
             seed: config.seed,
             n_sdk: AtomicUsize::new(0),
+            n_silent: Arc::default(),
+            n_held: AtomicUsize::new(0),
             places: Places::new(config),
         }
     }
@@ -149,6 +190,15 @@ impl Connections {
     /// The number of connections, and of those that may be asked to move.
     pub(crate) fn count(&self) -> (usize, usize) {
         (self.len(), self.n_sdk.load(Ordering::Relaxed))
+    }
+
+    /// How many are silent.
+    pub(crate) fn silence(&self) -> Silence {
+        Silence {
+            n_known: self.len(),
+            n_silent: self.n_silent.load(Ordering::Relaxed),
+            n_held: self.n_held.load(Ordering::Relaxed),
+        }
     }
 
     /// Takes a place for a connection that is about to be opened; false when there is none.
@@ -185,11 +235,21 @@ impl Connections {
                 client,
                 info,
                 state,
+                opened: now.mono,
                 last_active,
+                is_silent: AtomicBool::new(false),
+                n_silent: self.n_silent.clone(),
                 asked_to_move: Mutex::new(None),
             }),
         );
-        self.looks.lock().add(now.mono + self.detect_after, (id, false));
+        self.look_again(
+            now.mono + self.detect_after,
+            Look {
+                id,
+                was_asked: false,
+                is_held: false,
+            },
+        );
         id
     }
 
@@ -199,6 +259,7 @@ impl Connections {
         self.n_sdk
             .fetch_sub(usize::from(connection.info.is_sdk), Ordering::Relaxed);
         self.places.free(&connection.info.remote_ip);
+        connection.end_silence();
         for service in connection.close() {
             pusher.forget(id, &service);
         }
@@ -210,24 +271,46 @@ impl Connections {
         (!looks.is_empty()).then(|| looks.next_due())
     }
 
-    /// Asks connections that have been idle for long, and returns those that have been idle for too long.
+    fn look_again(&self, at: Millis, look: Look) {
+        self.n_held
+            .fetch_add(usize::from(look.is_held), Ordering::Relaxed);
+        self.looks.lock().add(at, look);
+    }
+
+    /// Asks connections that have been idle for long, and returns those that have been idle for too long; looks at a
+    /// hundred or so at most. With `is_suspect`, those that were heard regularly until now get the same time once more.
     pub(crate) fn look_for_idle(
         &self,
         pusher: &Pusher,
+        is_suspect: bool,
         now: Now,
         actions: &mut Actions,
     ) -> Vec<ConnectionId> {
-        let due = self.looks.lock().advance(now.mono);
+        let due = self.looks.lock().advance(now.mono, LOOKS_AT_A_TIME);
         let mut dead = Vec::new();
-        for (id, was_asked) in due {
+        for look in due {
+            self.n_held
+                .fetch_sub(usize::from(look.is_held), Ordering::Relaxed);
+            let Look { id, was_asked, .. } = look;
             let Some(connection) = self.get(id) else { continue };
             let idle = connection.idle(now.mono);
+            let is_over = was_asked && idle >= self.drop_after;
+            let is_held =
+                is_over && is_suspect && connection.is_regular() && idle < self.drop_after + self.drop_after;
             if idle < self.detect_after {
                 let left = self.detect_after - idle;
-                self.looks.lock().add(now.mono + left, (id, false));
-            } else if was_asked && idle >= self.drop_after {
+                self.look_again(
+                    now.mono + left,
+                    Look {
+                        id,
+                        was_asked: false,
+                        is_held,
+                    },
+                );
+            } else if is_over && !is_held {
                 dead.push(id);
             } else {
+                connection.note_silence();
                 let request_id = pusher.next_request_id();
                 if connection.expect(request_id, Awaited::Detect) {
                     actions.push(Action::Detect {
@@ -235,9 +318,16 @@ impl Connections {
                         request_id,
                     });
                 }
-                let again =
-                    (now.mono + DETECT_AGAIN).min(now.mono + self.drop_after.since(idle).max(Millis(1)));
-                self.looks.lock().add(again, (id, true));
+                let left = match is_held {
+                    true => DETECT_AGAIN,
+                    false => self.drop_after.since(idle).max(Millis(1)),
+                };
+                let look = Look {
+                    id,
+                    was_asked: true,
+                    is_held,
+                };
+                self.look_again(now.mono + left.min(DETECT_AGAIN), look);
             }
         }
         dead

@@ -5,6 +5,7 @@
 //! `tests/` runs whole clusters of it.
 
 pub mod action;
+mod brake;
 mod clients;
 pub mod config;
 mod connection;

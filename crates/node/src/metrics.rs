@@ -78,6 +78,7 @@ pub(crate) struct Counters {
     pub(crate) resets_sent: AtomicU64,
     pub(crate) resets_acked: AtomicU64,
     pub(crate) connections_idle_closed: AtomicU64,
+    pub(crate) expiry_brakes: AtomicU64,
     pub(crate) beat_rows_expired: AtomicU64,
 }
 

@@ -16,7 +16,8 @@ use rollcall_core::{MemberId, Millis, Now, Registry, ServiceKey};
 use rollcall_distro::{DistroConfig, Effect, Effects, Engine, Fault, Report};
 use smol_str::SmolStr;
 
-use crate::action::{Action, Actions};
+use crate::action::{Action, Actions, Silenced};
+use crate::brake::Brakes;
 use crate::config::NodeConfig;
 use crate::connection::{Awaited, Connections};
 use crate::error::NodeError;
@@ -46,6 +47,7 @@ pub struct Node {
     pub(crate) movers: Movers,
     pub(crate) fuzzy: FuzzyWatches,
     pub(crate) switches: Switches,
+    pub(crate) brakes: Brakes,
     /// Clients whose connections ended while this node was unlisted.
     pub(crate) left_behind: Mutex<Vec<ClientId>>,
     next_clean: AtomicU64,
@@ -91,6 +93,7 @@ impl Node {
             movers: Movers::default(),
             fuzzy: FuzzyWatches::default(),
             switches: Switches::new(config.beat_interval),
+            brakes: Brakes::default(),
             pending: Pending::default(),
             counters: Counters::default(),
             left_behind: Mutex::default(),
@@ -139,11 +142,17 @@ impl Node {
         self.engine.note_connections(n_connections, n_sdk);
         let mut next = self.engine.tick(now, &mut effects).min(now.mono + TICK_MAX);
         self.switches.renew(&self.registry);
-        self.judge_beats(now, &mut effects);
+        self.judge_beats(now, &mut effects, actions);
         self.clean(now, &mut effects);
         self.tick_movers(now, &mut effects);
+        self.registry.release_held(now.mono, &mut effects.changes);
         self.settle(effects, now, actions);
-        for id in self.connections.look_for_idle(&self.pusher, now, actions) {
+        let silence = self.connections.silence();
+        let is_suspect = self.is_suspect(Silenced::Connections, silence, now, actions);
+        let idle = self
+            .connections
+            .look_for_idle(&self.pusher, is_suspect, now, actions);
+        for id in idle {
             Counters::add(&self.counters.connections_idle_closed);
             self.close_connection(id, now, actions);
             actions.push(Action::Close { connection: id });
@@ -161,6 +170,7 @@ impl Node {
             self.connections.next_look(),
             self.loader.next_due(),
             self.movers.next_due(now.mono),
+            self.registry.next_release(),
             None,
             None,
         ];
@@ -168,10 +178,10 @@ impl Node {
         if self.check_readable(now).is_ok() {
             if self.has_push() {
                 self.push_due(now, actions);
-                due[4] = self.pusher.next_due();
+                due[5] = self.pusher.next_due();
             }
             self.tick_fuzzy(now, actions);
-            due[5] = self.fuzzy.next_due();
+            due[6] = self.fuzzy.next_due();
         }
         for due in due.into_iter().flatten() {
             next = next.min(due);
@@ -199,14 +209,17 @@ impl Node {
         );
     }
 
-    fn judge_beats(&self, now: Now, effects: &mut Effects) {
+    fn judge_beats(&self, now: Now, effects: &mut Effects, actions: &mut Actions) {
         if !self.is_ready() || !self.has_beat_judge() || self.config.faults.has(Fault::NoExpiry) {
             return;
         }
         let view = self.engine.view();
         let judge = |service: &ServiceKey| view.judge(service);
         let log = self.engine.log();
-        let n_removed = self.registry.judge_beats(now, &judge, log, &mut effects.changes);
+        let is_suspect = self.is_suspect(Silenced::Beats, self.registry.beat_silence(), now, actions);
+        let n_removed = self
+            .registry
+            .judge_beats(now, is_suspect, &judge, log, &mut effects.changes);
         self.counters
             .beat_rows_expired
             .fetch_add(n_removed as u64, Ordering::Relaxed);

@@ -308,6 +308,11 @@ impl Node {
             "Instances removed for missing beats",
             &c.beat_rows_expired,
         );
+        m.counter(
+            "rollcall_expiry_brakes",
+            "Times that so many fell silent at once that verdicts on them were held",
+            &c.expiry_brakes,
+        );
         let d = self.engine.counters();
         m.counter(
             "rollcall_digests_agreed",
@@ -379,6 +384,22 @@ impl Node {
             "Connections of clients that register or discover",
             self.connections.n_naming(),
         );
+        let (beats, connections) = (self.registry.beat_silence(), self.connections.silence());
+        m.gauge(
+            "rollcall_beats_silent",
+            "Instances judged here that were heard regularly and are about to count as silent",
+            beats.n_silent,
+        );
+        m.gauge(
+            "rollcall_connections_silent",
+            "Connections that were heard regularly and are asked whether they live",
+            connections.n_silent,
+        );
+        m.gauge(
+            "rollcall_verdicts_held",
+            "Instances and connections whose time is over and that are kept because so many fell silent at once",
+            beats.n_held + connections.n_held,
+        );
         m.gauge(
             "rollcall_subscriptions",
             "Subscriptions of connections",
@@ -401,6 +422,11 @@ impl Node {
             self.registry.catalog().len(),
         );
         m.gauge("rollcall_instances", "Instances held", self.registry.n_rows());
+        m.gauge(
+            "rollcall_lists_held",
+            "Services without an instance whose last list readers still see",
+            self.registry.n_held(),
+        );
         m.gauge(
             "rollcall_orphans",
             "Instances held whose member is not alive, by publisher",

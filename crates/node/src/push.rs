@@ -23,7 +23,7 @@ use crate::action::{Action, Actions, Push};
 use crate::config::NodeConfig;
 use crate::metrics::Counters;
 use crate::push::udp::{CurrentList, UdpSubscribers, UdpTable};
-use crate::request::ConnectionId;
+use crate::request::{ConnectionId, UdpTarget};
 
 /// Between the answer to a first subscription and the push that follows it, so that the answer goes ahead.
 const FIRST_PUSH_AFTER: Millis = Millis(10);
@@ -41,6 +41,8 @@ const BYTES_PER_MS: u64 = 200_000;
 const BYTES_PER_HOST: u64 = 350;
 /// Pause before a failed push is tried again; doubles up to [`RETRY_MAX`].
 const RETRY_FIRST: Millis = Millis(1_000);
+/// Pushes made in one tick, so that a service with thousands of subscribers is a little work many times.
+const PUSHES_AT_A_TIME: usize = 512;
 /// Longest pause before a failed push is tried again.
 const RETRY_MAX: Millis = Millis(30_000);
 
@@ -86,6 +88,17 @@ pub(crate) struct Sent {
     pub(crate) is_empty: bool,
 }
 
+/// A fan-out that is not done.
+#[derive(Debug, Default)]
+struct Cut {
+    /// The next subscriber of a connection.
+    at: usize,
+    /// The next one over UDP; `None`: the first.
+    udp_at: Option<UdpTarget>,
+    /// Pushes made so far.
+    n_sent: u64,
+}
+
 /// The subscribers of one service.
 #[derive(Debug, Default)]
 struct Topic {
@@ -94,6 +107,8 @@ struct Topic {
     last_pushed: Option<Millis>,
     /// When the first change was made since the last fan-out.
     changed: Option<Micros>,
+    /// Where a fan-out goes on that has made as many pushes as one tick may.
+    cut: Option<Cut>,
     window: Millis,
     recent: Recent,
     /// When it is due, if it is in the queue.
@@ -364,7 +379,8 @@ impl Pusher {
             .collect()
     }
 
-    /// Pushes every service that is due. `sent` notes each push with its connection, or says that it is gone.
+    /// Pushes services that are due, some hundreds of pushes at most; [`Pusher::next_due`] is not after `now` while some are
+    /// left. `sent` notes each push with its connection, or says that it is gone.
     pub(crate) fn push_due(
         &self,
         registry: &Registry,
@@ -374,7 +390,8 @@ impl Pusher {
         actions: &mut Actions,
         sent: &Expect<'_>,
     ) {
-        loop {
+        let mut room = PUSHES_AT_A_TIME;
+        while room > 0 {
             let service = {
                 let mut queue = self.queue.lock();
                 match queue.first_key_value() {
@@ -393,6 +410,7 @@ impl Pusher {
                     now,
                     actions,
                     sent,
+                    &mut room,
                 );
             }
         }
@@ -409,14 +427,23 @@ impl Pusher {
         now: Now,
         actions: &mut Actions,
         sent: &Expect<'_>,
+        room: &mut usize,
     ) {
         topic.due = None;
         let changed = topic.changed.take();
         let (view, last_ref_time) = registry.read(service, now.wall);
         let version = view.version();
-        let mut n_sent = 0u64;
+        let room_before = *room;
         let mut retry_at: Option<Millis> = None;
-        for subscriber in &mut topic.subscribers {
+        let is_continued = topic.cut.is_some();
+        let mut cut = topic.cut.take().unwrap_or_default();
+        let mut is_cut = false;
+        for subscriber in topic.subscribers.iter_mut().skip(cut.at) {
+            if *room == 0 {
+                is_cut = true;
+                break;
+            }
+            cut.at += 1;
             let has_version = subscriber.version == Some(version);
             subscriber.behind_since = match has_version {
                 true => None,
@@ -459,7 +486,7 @@ impl Pusher {
                 cache,
             }));
             Counters::add(&counters.pushes_sent);
-            n_sent += 1;
+            *room -= 1;
         }
         let list = CurrentList {
             service,
@@ -468,13 +495,27 @@ impl Pusher {
             changed,
             cache,
         };
-        let (n_sent_udp, retry_udp_at) = self.fan_out_udp(topic, &list, counters, now, actions);
-        n_sent += n_sent_udp;
-        retry_at = retry_at.into_iter().chain(retry_udp_at).min();
-        if n_sent > 0 {
-            let bytes = n_sent * (view.len() as u64 + 1) * BYTES_PER_HOST;
+        if !is_cut {
+            let retry_udp_at;
+            (cut.udp_at, retry_udp_at) =
+                self.fan_out_udp(topic, cut.udp_at.take(), &list, counters, now, actions, room);
+            is_cut = cut.udp_at.is_some();
+            retry_at = retry_at.into_iter().chain(retry_udp_at).min();
+        }
+        cut.n_sent += (room_before - *room) as u64;
+        if cut.n_sent > 0 {
+            let bytes = cut.n_sent * (view.len() as u64 + 1) * BYTES_PER_HOST;
             topic.window = self.window(bytes, topic.recent.count(now.mono));
             topic.last_pushed = Some(now.mono);
+        }
+        if is_cut {
+            topic.changed = changed.or(topic.changed);
+            topic.cut = Some(cut);
+            retry_at = Some(now.mono);
+        } else if is_continued {
+            // Those who came first may lack what has changed since.
+            let slot = topic.next_slot(now.mono);
+            retry_at = Some(retry_at.map_or(slot, |at| at.min(slot)));
         }
         if let Some(at) = retry_at {
             self.schedule(service, topic, at);
@@ -510,7 +551,7 @@ impl Pusher {
         let topic = self.topic(service)?;
         let mut topic = topic.lock();
         let slot = topic.next_slot(now.mono);
-        let version = registry.service(service).map_or(0, |s| s.view().version());
+        let version = registry.service(service).map_or(0, |s| s.shown().version());
         let is_it = |s: &&mut Subscriber| {
             let is_awaited = s.outstanding.is_some_and(|o| o.request_id == request_id);
             is_awaited && s.connection == connection && s.clusters == *clusters

@@ -6,10 +6,11 @@
 use std::sync::Arc;
 
 use rollcall_core::registry::change::{RowOp, Versioned};
+use rollcall_core::registry::guard::{GUARD_MAX, Guarded};
 use rollcall_core::registry::records::{
     ClusterSettings, HiddenRows, NamespaceSettings, Quarantine, Record, RecordKey, ServiceSettings,
 };
-use rollcall_core::{Now, ServiceKey};
+use rollcall_core::{Millis, Now, ServiceKey};
 use rollcall_distro::Effects;
 use smol_str::SmolStr;
 
@@ -201,6 +202,22 @@ impl Node {
     ) -> Result<(), NodeError> {
         let key = RecordKey::Quarantine(service.clone(), rows);
         self.set_record(&key, Some(Record::Quarantine(Arc::new(why))), now, actions)
+    }
+
+    /// For a while after the last instance of a service falls silent, readers go on to see the last list: for `time`, at
+    /// most [`GUARD_MAX`]. `None` ends what was set; 0 for a service ends what is set for its namespace.
+    ///
+    /// # Errors
+    /// As [`Node::set_record`].
+    pub fn set_guard(
+        &self,
+        guarded: &Guarded,
+        time: Option<Millis>,
+        now: Now,
+        actions: &mut Actions,
+    ) -> Result<(), NodeError> {
+        let record = time.map(|time| Guarded::record(time.min(GUARD_MAX)));
+        self.set_record(&guarded.record_key(), record, now, actions)
     }
 
     /// All quarantines, sorted by service.

@@ -25,7 +25,10 @@ struct Alone {
 
 impl Alone {
     fn new() -> Self {
-        let config = NodeConfig::new("10.0.0.1:8848", &["10.0.0.1:8848"], 1);
+        Alone::with(NodeConfig::new("10.0.0.1:8848", &["10.0.0.1:8848"], 1))
+    }
+
+    fn with(config: NodeConfig) -> Self {
         let mut alone = Alone {
             node: Node::new(config, 1, clock(0)),
             now: 0,
@@ -334,4 +337,215 @@ fn kf_103_what_comes_and_goes_leaves_no_size_behind() {
         .map(|(name, value)| format!("{name} {value} {}", at_last[name]))
         .collect();
     assert!(left.is_empty(), "{left:?}");
+}
+
+// === The brake on mass expiry (`spec/health.md` §9, H3) ===
+
+const FLEET: u16 = 1_000;
+
+/// A node with a fleet that has beaten for half a minute.
+fn fleet() -> Alone {
+    let mut alone = Alone::new();
+    for port in 0..FLEET {
+        alone.register(&service("fleet"), at("10.1.0.1", port));
+    }
+    beaten(&mut alone, 30 * SECOND, |_| true, |_| ());
+    assert!(fleet_health(&alone).iter().all(|healthy| *healthy == Some(true)));
+    alone
+}
+
+/// Lets time pass in which those that `beats` names beat every five seconds, spread evenly; looks at the node each
+/// second.
+fn beaten(alone: &mut Alone, time: u64, beats: impl Fn(u16) -> bool, mut look: impl FnMut(&Alone)) {
+    for step in 0..time / STEP {
+        for port in (0..FLEET).filter(|port| u64::from(*port) % 50 == step % 50 && beats(*port)) {
+            alone.beat(&service("fleet"), &at("10.1.0.1", port));
+        }
+        alone.pass(STEP);
+        if step % 10 == 9 {
+            look(alone);
+        }
+    }
+}
+
+/// By port: healthy, unhealthy, or gone.
+fn fleet_health(alone: &Alone) -> Vec<Option<bool>> {
+    let listed: BTreeMap<u16, bool> = alone.listed(&service("fleet")).into_iter().collect();
+    (0..FLEET).map(|port| listed.get(&port).copied()).collect()
+}
+
+fn gauge(alone: &Alone, name: &str) -> u64 {
+    alone.node.metrics(clock(alone.now)).get(name).unwrap()
+}
+
+#[test]
+fn a_fleet_that_is_not_heard_for_twenty_seconds_stays_healthy() {
+    for share in [FLEET, FLEET * 2 / 5] {
+        let mut alone = fleet();
+        let mut most_held = 0;
+        beaten(
+            &mut alone,
+            20 * SECOND,
+            |port| port >= share,
+            |alone| {
+                assert!(fleet_health(alone).iter().all(|healthy| *healthy == Some(true)));
+                most_held = most_held.max(gauge(alone, "rollcall_verdicts_held"));
+            },
+        );
+        assert!(most_held > u64::from(share) / 2, "{most_held}");
+        beaten(
+            &mut alone,
+            60 * SECOND,
+            |_| true,
+            |alone| {
+                assert!(fleet_health(alone).iter().all(|healthy| *healthy == Some(true)));
+            },
+        );
+        assert_eq!(gauge(&alone, "rollcall_expiry_brakes"), 1);
+        assert_eq!(
+            (
+                gauge(&alone, "rollcall_verdicts_held"),
+                gauge(&alone, "rollcall_beats_silent")
+            ),
+            (0, 0)
+        );
+    }
+}
+
+#[test]
+fn a_fleet_that_is_dead_goes_one_time_out_later() {
+    let mut alone = fleet();
+    let died = alone.now;
+    let (mut unhealthy_from, mut gone_from) = (None, None);
+    beaten(
+        &mut alone,
+        60 * SECOND,
+        |_| false,
+        |alone| {
+            let health = fleet_health(alone);
+            let since = alone.now - died;
+            if health.contains(&Some(false)) {
+                unhealthy_from.get_or_insert(since);
+            }
+            if health.contains(&None) {
+                gone_from.get_or_insert(since);
+            }
+            assert!(since < 31 * SECOND || !health.contains(&Some(true)), "{since}");
+            assert!(
+                since < 47 * SECOND || health.iter().all(Option::is_none),
+                "{since}"
+            );
+        },
+    );
+    let (unhealthy, gone) = (unhealthy_from.unwrap(), gone_from.unwrap());
+    assert!((25 * SECOND..=31 * SECOND).contains(&unhealthy), "{unhealthy}");
+    assert!((40 * SECOND..=46 * SECOND).contains(&gone), "{gone}");
+}
+
+#[test]
+fn one_of_a_fleet_goes_on_schedule_and_so_do_twenty() {
+    for n_dead in [1, 20] {
+        let mut alone = fleet();
+        let died = alone.now;
+        let mut times = [None; 2];
+        beaten(
+            &mut alone,
+            40 * SECOND,
+            |port| port >= n_dead,
+            |alone| {
+                let health = fleet_health(alone);
+                for (time, state) in times.iter_mut().zip([Some(false), None]) {
+                    if health[..usize::from(n_dead)].iter().all(|seen| *seen <= state) {
+                        time.get_or_insert(alone.now - died);
+                    }
+                }
+            },
+        );
+        // The last beats came within the five seconds before.
+        let last_beats = times.map(|time| time.unwrap() + 5 * SECOND);
+        is_on_schedule((last_beats[0], last_beats[1]));
+        assert_eq!(gauge(&alone, "rollcall_expiry_brakes"), 0);
+    }
+}
+
+/// Who was never heard after it was registered is judged as ever, whatever else is silent.
+#[test]
+fn during_the_brake_others_are_judged_normally() {
+    let mut alone = fleet();
+    alone.register(&service("mute"), at("10.1.0.2", 1));
+    let registered = alone.now;
+    let mut times = [None; 2];
+    beaten(
+        &mut alone,
+        33 * SECOND,
+        |port| port >= FLEET / 2,
+        |alone| {
+            let mute = alone.listed(&service("mute"));
+            for (time, is_so) in times
+                .iter_mut()
+                .zip([mute.first().is_none_or(|m| !m.1), mute.is_empty()])
+            {
+                if is_so {
+                    time.get_or_insert(alone.now - registered);
+                }
+            }
+        },
+    );
+    is_on_schedule((times[0].unwrap(), times[1].unwrap()));
+    assert_eq!(gauge(&alone, "rollcall_expiry_brakes"), 1);
+}
+
+#[test]
+fn without_the_brake_a_fleet_goes_at_once() {
+    let mut config = NodeConfig::new("10.0.0.1:8848", &["10.0.0.1:8848"], 1);
+    config.expiry_brake = 0;
+    let mut alone = Alone::with(config);
+    for port in 0..FLEET {
+        alone.register(&service("fleet"), at("10.1.0.1", port));
+    }
+    beaten(&mut alone, 30 * SECOND, |_| true, |_| ());
+    beaten(&mut alone, 17 * SECOND, |_| false, |_| ());
+    assert!(fleet_health(&alone).iter().all(|healthy| *healthy == Some(false)));
+}
+
+/// Connections whose clients say something every five seconds, and at some moment nothing any more: how many are left
+/// after so many seconds. `n_closed` of them are closed by their clients at that moment.
+fn connections_left(n: usize, n_silent: usize, n_closed: usize, silence: u64) -> usize {
+    let mut alone = Alone::new();
+    let all: Vec<ConnectionId> = (0..n).map(|_| alone.connect()).collect();
+    let talk = |alone: &mut Alone, time: u64, from: usize| {
+        for step in 0..time / STEP {
+            for (at, connection) in all.iter().enumerate().skip(from) {
+                if at as u64 % 50 == step % 50 {
+                    let _ = alone.node.touch(*connection, clock(alone.now));
+                }
+            }
+            alone.pass(STEP);
+        }
+    };
+    talk(&mut alone, 10 * SECOND, 0);
+    for connection in &all[..n_closed] {
+        let (now, actions) = (clock(alone.now), &mut Actions::default());
+        alone.node.close_connection(*connection, now, actions);
+    }
+    talk(&mut alone, silence, n_silent);
+    let left = alone.node.n_connections();
+    talk(&mut alone, 60 * SECOND, 0);
+    let (held, silent) = ("rollcall_verdicts_held", "rollcall_connections_silent");
+    assert_eq!((gauge(&alone, held), gauge(&alone, silent)), (0, 0));
+    left
+}
+
+#[test]
+fn clients_that_are_all_silent_at_once_are_kept_once_as_long_and_dead_ones_are_not() {
+    assert_eq!(connections_left(1_000, 1_000, 0, 20 * SECOND), 1_000, "not heard");
+    assert_eq!(
+        connections_left(1_000, 500, 0, 20 * SECOND),
+        1_000,
+        "half is not heard"
+    );
+    assert_eq!(connections_left(1_000, 1_000, 0, 31 * SECOND), 0, "dead");
+    assert_eq!(connections_left(1_000, 1, 0, 17 * SECOND), 999, "one is dead");
+    assert_eq!(connections_left(20, 20, 0, 17 * SECOND), 0, "so few are dead");
+    assert_eq!(connections_left(1_000, 500, 500, SECOND), 500, "closed is closed");
 }

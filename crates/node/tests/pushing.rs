@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+use rollcall_core::registry::guard::Guarded;
 use rollcall_core::{Instance, Millis, Now, ServiceKey};
 use rollcall_node::{Action, Actions, ConnectionId, ConnectionInfo, Node, NodeConfig, Push};
 
@@ -117,6 +118,44 @@ fn the_first_subscription_is_followed_by_one_push_and_a_repeated_one_by_none() {
     alone.subscribe(subscriber, "");
     alone.subscribe(subscriber, "c1");
     assert!(alone.pushes(1_000).is_empty());
+}
+
+#[test]
+fn subscribers_of_a_guarded_service_see_its_empty_list_only_when_it_lasts() {
+    let mut alone = Alone::new();
+    let guarded = Guarded::Service(service());
+    let time = Some(Millis(3_000));
+    alone
+        .node
+        .set_guard(&guarded, time, clock(alone.now), &mut Actions::default())
+        .unwrap();
+    let (provider, subscriber) = (alone.connect(), alone.connect());
+    alone.publish(provider, &[1]);
+    alone.subscribe(subscriber, "");
+    let first = alone.pushes(100);
+    alone.ack(&first[0], true);
+    let close = |alone: &Alone, provider| {
+        let actions = &mut Actions::default();
+        alone.node.close_connection(provider, clock(alone.now), actions);
+    };
+
+    close(&alone, provider);
+    assert!(alone.pushes(2_500).is_empty());
+    let (newcomer, provider) = (alone.connect(), alone.connect());
+    assert_eq!(alone.subscribe(newcomer, ""), 1);
+    let query = alone.node.query(&service(), clock(alone.now)).unwrap();
+    assert_eq!(query.view.len(), 1);
+    alone.publish(provider, &[2]);
+    for push in alone.pushes(100) {
+        assert_eq!(ports(&push), [2], "who comes back takes the place");
+        alone.ack(&push, true);
+    }
+
+    close(&alone, provider);
+    assert!(alone.pushes(2_900).is_empty());
+    let last = alone.pushes(200);
+    assert_eq!(last.len(), 2, "to each subscriber: {last:?}");
+    assert!(last.iter().all(|push| push.view.is_empty()));
 }
 
 #[test]

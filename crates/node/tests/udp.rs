@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+use rollcall_core::registry::guard::Guarded;
 use rollcall_core::{Instance, Millis, Now, ServiceKey};
 use rollcall_node::{Action, Actions, ConnectionId, ConnectionInfo, Node, NodeConfig, UdpPush, UdpTarget};
 
@@ -123,6 +124,36 @@ fn the_first_poll_is_followed_by_one_push_and_a_repeated_one_by_none() {
     alone.poll(7, "unknown", "");
     let unknown = alone.run(100);
     assert_eq!((unknown.len(), ports(&unknown[0].1)), (1, vec![]));
+}
+
+#[test]
+fn subscribers_of_a_guarded_service_see_its_empty_list_only_when_it_lasts() {
+    let mut alone = Alone::new();
+    let guarded = Guarded::Namespace("public".into());
+    let actions = &mut Actions::default();
+    let time = Some(Millis(3_000));
+    alone
+        .node
+        .set_guard(&guarded, time, clock(alone.now), actions)
+        .unwrap();
+    let info = ConnectionInfo {
+        is_naming: true,
+        ..ConnectionInfo::default()
+    };
+    let dying = alone
+        .node
+        .open_connection(info, clock(alone.now), actions)
+        .unwrap();
+    let instances = vec![Instance::at("10.1.0.1", 1)];
+    alone
+        .node
+        .register(dying, &service("s"), instances, clock(alone.now), actions)
+        .unwrap();
+    alone.settled(7);
+    alone.node.close_connection(dying, clock(alone.now), actions);
+    assert!(alone.run(2_900).is_empty());
+    let last = alone.run(200);
+    assert_eq!(last.iter().map(|p| ports(&p.1)).collect::<Vec<_>>(), [[0u16; 0]]);
 }
 
 #[test]

@@ -8,7 +8,8 @@ use std::sync::{Arc, OnceLock};
 
 use dashmap::DashMap;
 use rollcall_core::Now;
-use rollcall_node::action::{Accepted, Action, Actions, Ticket};
+use rollcall_core::expiry::brake::Silence;
+use rollcall_node::action::{Accepted, Action, Actions, Silenced, Ticket};
 use rollcall_node::error::NodeError;
 use rollcall_node::request::{ConnectionId, WriteDone};
 use rollcall_node::{Death, Node, ProbeResult, Report};
@@ -181,6 +182,7 @@ impl Executor {
                     store.keep(&ops);
                 }
             }
+            Action::Brake { what, silence, holds } => log_brake(what, silence, holds),
             Action::Report(report) => self.log(report),
             Action::Wake => self.0.wake.notify_one(),
             Action::Joined { member } => self.with_peers(|peers| peers.join(member)),
@@ -266,5 +268,24 @@ impl Executor {
                 self.tell_later(move |node, now, actions| node.close_connection(connection, now, actions));
             }
         }
+    }
+}
+
+fn log_brake(what: Silenced, silence: Silence, holds: bool) {
+    let Silence {
+        n_silent, n_known, ..
+    } = silence;
+    let what = match what {
+        Silenced::Beats => "instances",
+        Silenced::Connections => "connections",
+    };
+    match holds {
+        true => warn!(
+            n_silent,
+            n_known,
+            "many {what} fell silent at once: it may be this node that does not hear them, so each is given its time once \
+             more (expiry_brake)"
+        ),
+        false => info!(n_silent, n_known, "the silence of many {what} is over"),
     }
 }

@@ -232,6 +232,11 @@ async fn tick(exec: Executor) {
         let due: Millis = exec.node().tick(exec.now(), &mut actions);
         exec.run(actions);
         let rest = exec.clock().until(due).min(TICK_MAX);
+        if rest.is_zero() {
+            // More is due than one tick does: what others want comes in between.
+            tokio::task::yield_now().await;
+            continue;
+        }
         tokio::select! {
             () = exec.woken() => {}
             () = tokio::time::sleep(rest) => {}

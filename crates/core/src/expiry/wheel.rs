@@ -46,14 +46,19 @@ impl<T> Wheel<T> {
         }
     }
 
-    /// Takes out every entry that is due at `now`.
-    pub fn advance(&mut self, now: Millis) -> Vec<T> {
+    /// Takes out entries that are due at `now`, at most `limit`; [`Wheel::next_due`] is not after `now` while some are left.
+    pub fn advance(&mut self, now: Millis, limit: usize) -> Vec<T> {
         let mut due = Vec::new();
         let until = now.0 / SLOT.0;
         let mut turns = 0;
         while self.next <= until && turns < N_SLOTS {
             if let Some(entries) = self.slots.get_mut((self.next % N_SLOTS) as usize) {
-                due.append(entries);
+                let n_left = entries.len().saturating_sub(limit - due.len());
+                due.extend(entries.drain(n_left..));
+                if n_left > 0 {
+                    self.len -= due.len();
+                    return due;
+                }
             }
             self.next += 1;
             turns += 1;
@@ -80,7 +85,7 @@ mod tests {
         /// slot after it is due.
         #[test]
         fn entries_come_up_in_time(
-            dues in proptest::collection::vec(0u64..100_000, 1..50), step in 1u64..5_000
+            dues in proptest::collection::vec(0u64..100_000, 1..50), step in 1u64..5_000, limit in 1usize..5
         ) {
             let mut wheel = Wheel::new(Millis(0));
             for due in &dues {
@@ -90,10 +95,17 @@ mod tests {
             let mut now = 0;
             while !wheel.is_empty() {
                 now += step;
-                for due in wheel.advance(Millis(now)) {
-                    seen += 1;
-                    if due < (N_SLOTS - 1) * SLOT.0 {
-                        prop_assert!(due <= now && now < due + 2 * SLOT.0 + step);
+                loop {
+                    let up = wheel.advance(Millis(now), limit);
+                    prop_assert!(up.len() <= limit);
+                    for due in up {
+                        seen += 1;
+                        if due < (N_SLOTS - 1) * SLOT.0 {
+                            prop_assert!(due <= now && now < due + 2 * SLOT.0 + step);
+                        }
+                    }
+                    if wheel.next_due() > Millis(now) {
+                        break;
                     }
                 }
             }

@@ -5,6 +5,8 @@
 use std::sync::Arc;
 
 use crate::clock::{Millis, Now, Stamp};
+use crate::expiry::brake::Silence;
+use crate::expiry::wheel::Wheel;
 use crate::model::instance::{BeatTimes, Instance, RowAddress};
 use crate::model::service_key::ServiceKey;
 use crate::registry::Registry;
@@ -18,6 +20,10 @@ pub const KEY_NOT_JUDGED: &str = "enableClientBeat";
 
 /// Time between two looks at a row that this member does not own.
 const FOREIGN_LOOK: Millis = Millis(5_000);
+/// Time between two looks at a row whose verdict is held.
+const HELD_LOOK: Millis = Millis(1_000);
+/// Rows looked at in one call, so that the death of a fleet is a little work many times.
+const LOOKS_AT_A_TIME: usize = 128;
 
 /// How a sign of life came.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -34,6 +40,59 @@ pub(crate) struct BeatEntry {
     service: Arc<Service>,
     hash: u64,
     watch: u64,
+    standing: Standing,
+}
+
+/// How a row stood when it was last looked at.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Standing {
+    /// Another member judges it, it has not been heard regularly, or it is unhealthy already.
+    Apart,
+    /// It is heard regularly.
+    Heard,
+    /// Two thirds of its time are over.
+    Silent,
+    /// Its time is over, and its verdict is held.
+    Held,
+}
+
+/// The rows to look at again, and how they stand.
+#[derive(Debug)]
+pub(crate) struct BeatWatch {
+    wheel: Wheel<BeatEntry>,
+    /// Entries by their standing.
+    counts: [usize; 4],
+}
+
+impl BeatWatch {
+    pub(crate) fn new(now: Millis) -> Self {
+        BeatWatch {
+            wheel: Wheel::new(now),
+            counts: [0; 4],
+        }
+    }
+
+    fn add(&mut self, due: Millis, entry: BeatEntry) {
+        self.counts[entry.standing as usize] += 1;
+        self.wheel.add(due, entry);
+    }
+
+    fn advance(&mut self, now: Millis) -> Vec<BeatEntry> {
+        let due = self.wheel.advance(now, LOOKS_AT_A_TIME);
+        for entry in &due {
+            self.counts[entry.standing as usize] -= 1;
+        }
+        due
+    }
+
+    fn silence(&self) -> Silence {
+        let [_, n_heard, n_silent, n_held] = self.counts;
+        Silence {
+            n_known: n_heard + n_silent + n_held,
+            n_silent: n_silent + n_held,
+            n_held,
+        }
+    }
 }
 
 /// What a member knows of its part in judging a service.
@@ -43,6 +102,22 @@ pub enum Judge {
     Since(Millis),
     /// Another member owns it.
     Elsewhere,
+}
+
+/// What a look at a row comes to.
+struct Seen {
+    /// When to look again.
+    next: Millis,
+    standing: Standing,
+    /// How long its verdict has been held.
+    held: Millis,
+}
+
+impl Seen {
+    fn apart(next: Millis, held: Millis) -> Self {
+        let standing = Standing::Apart;
+        Seen { next, standing, held }
+    }
 }
 
 impl Registry {
@@ -73,20 +148,29 @@ impl Registry {
         })?
     }
 
-    /// Looks at every row whose time has come: silent ones turn unhealthy, longer silent ones are removed. Returns
-    /// how many were removed.
+    /// How many of the rows that this member judges are silent.
+    pub fn beat_silence(&self) -> Silence {
+        self.beat_watch.lock().silence()
+    }
+
+    /// Looks at rows whose time has come, a hundred or so at most: silent ones turn unhealthy, longer silent ones are
+    /// removed. Returns how many were removed.
+    ///
+    /// With `is_suspect`, whoever was heard regularly until now is given another time-out before it turns unhealthy, and
+    /// is removed so much later.
     ///
     /// The verdict's stamp is just above the stamp of the row it judges, so that a registration anywhere else wins.
     pub fn judge_beats(
         &self,
         now: Now,
+        is_suspect: bool,
         judge: &dyn Fn(&ServiceKey) -> Judge,
         journal: &dyn Journal,
         changes: &mut Changes,
     ) -> usize {
-        let due = self.beat_wheel.lock().advance(now.mono);
+        let due = self.beat_watch.lock().advance(now.mono);
         let mut n_removed = 0;
-        for entry in due {
+        for mut entry in due {
             let service = entry.service.clone();
             let rows = service.rows.lock();
             if rows.is_gone {
@@ -95,12 +179,15 @@ impl Registry {
             drop(rows);
             let role = judge(&service.key);
             let next = self.edit_existing(&service.key, now.mono, changes, |edit| {
-                let next = self.judge_row(edit, &entry, role, now, journal, &mut n_removed)?;
-                edit.rows.find_mut(entry.hash)?.beats.as_deref_mut()?.look = next;
-                Some(next)
+                let seen = self.judge_row(edit, &entry, role, is_suspect, now, journal, &mut n_removed)?;
+                let beats = edit.rows.find_mut(entry.hash)?.beats.as_deref_mut()?;
+                beats.look = seen.next;
+                beats.held = seen.held;
+                Some(seen)
             });
-            if let Some(Some(next)) = next {
-                self.beat_wheel.lock().add(next, entry);
+            if let Some(Some(seen)) = next {
+                entry.standing = seen.standing;
+                self.beat_watch.lock().add(seen.next, entry);
             }
         }
         n_removed
@@ -108,28 +195,38 @@ impl Registry {
 
     /// When the wheel next has to be looked at.
     pub fn next_beat_look(&self) -> Millis {
-        self.beat_wheel.lock().next_due()
+        self.beat_watch.lock().wheel.next_due()
     }
 
     /// Judges one row and says when to look again; `None` when there is nothing to watch any more.
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "what, by whom, when, and where to note it"
+    )]
     fn judge_row(
         &self,
         edit: &mut Edit<'_>,
         entry: &BeatEntry,
         role: Judge,
+        is_suspect: bool,
         now: Now,
         journal: &dyn Journal,
         n_removed: &mut usize,
-    ) -> Option<Millis> {
+    ) -> Option<Seen> {
         let hash = entry.hash;
         let row = edit.rows.find(hash)?;
         let beats = row.beats.as_deref().filter(|b| b.watch == entry.watch)?;
         let own = row.publication(Publisher::Beats)?;
         let (judged, instance) = (own.stamp, own.instance.clone());
-        let last = beats.last;
+        let BeatsHeard {
+            last,
+            is_regular,
+            held,
+            ..
+        } = *beats;
         let key = instance.row_key();
         let Judge::Since(since) = role else {
-            return Some(now.mono + FOREIGN_LOOK);
+            return Some(Seen::apart(now.mono + FOREIGN_LOOK, Millis(0)));
         };
         let visible = edit.rows.overlaid(hash, &key)?;
         let BeatTimes { timeout, delete, .. } = visible.beat_times();
@@ -146,6 +243,20 @@ impl Registry {
             delete
         };
         let silence = now.mono.since(base);
+        let limit = match instance.healthy {
+            true => timeout.min(delete),
+            false => delete,
+        };
+        let may_be_held = is_judged && is_regular && instance.healthy;
+        if may_be_held && is_suspect && silence > limit && silence <= limit + limit {
+            let next = (now.mono + HELD_LOOK).min(base + limit + limit + Millis(1));
+            return Some(Seen {
+                next,
+                standing: Standing::Held,
+                held: silence - limit,
+            });
+        }
+        let (timeout, delete) = (timeout + held, delete + held);
         let stamp = Stamp {
             time: judged.time + 1,
             member: self.me(),
@@ -163,20 +274,27 @@ impl Registry {
             });
             let value = VersionedValue::Beat(unhealthy);
             self.put_versioned(edit, &key, Versioned { stamp, value }, now.mono, Some(journal));
-            return Some(base + delete);
+            return Some(Seen::apart(base + delete, held));
         }
-        let next = if instance.healthy {
-            timeout.min(delete)
-        } else {
-            delete
+        let late = Millis(limit.0 / 3 * 2);
+        let (next, standing) = match may_be_held {
+            true if silence < late => (late, Standing::Heard),
+            true => (limit, Standing::Silent),
+            false => (limit + held, Standing::Apart),
         };
-        Some((base + next).max(now.mono + Millis(1)))
+        Some(Seen {
+            next: (base + next).max(now.mono + Millis(1)),
+            standing,
+            held,
+        })
     }
 
     /// Notes a sign of life.
     pub(crate) fn hear(&self, edit: &mut Edit<'_>, hash: u64, heard: Heard, at: Millis) {
         if let Some(beats) = edit.rows.find_mut(hash).and_then(|row| row.beats.as_deref_mut()) {
+            beats.is_regular |= at > beats.last;
             beats.last = beats.last.max(at);
+            beats.held = Millis(0);
             if heard == Heard::Direct {
                 beats.direct = Some(at);
             }
@@ -205,6 +323,8 @@ impl Registry {
             direct: None,
             watch,
             look,
+            is_regular: false,
+            held: Millis(0),
         }));
         self.watch_until(edit.service.clone(), hash, watch, look);
     }
@@ -230,9 +350,14 @@ impl Registry {
     }
 
     fn watch_until(&self, service: Arc<Service>, hash: u64, watch: u64, look: Millis) {
-        self.beat_wheel
-            .lock()
-            .add(look, BeatEntry { service, hash, watch });
+        let standing = Standing::Apart;
+        let entry = BeatEntry {
+            service,
+            hash,
+            watch,
+            standing,
+        };
+        self.beat_watch.lock().add(look, entry);
     }
 
     /// Age of the last sign of life of a beat row, for operators.

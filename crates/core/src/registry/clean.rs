@@ -69,6 +69,7 @@ impl Registry {
         let mut rows = service.rows.lock();
         let is_over = rows.len() == 0
             && rows.settings.is_none()
+            && service.held_until().is_none()
             && rows.empty_since.is_some_and(|since| now.since(since) > life);
         if !is_over {
             return;

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use foldhash::fast::FixedState;
+use hashbrown::HashSet;
 use parking_lot::MutexGuard;
 
 use crate::clock::Millis;
@@ -14,10 +16,17 @@ use crate::registry::records::{HiddenRows, Quarantine, ServiceSettings};
 use crate::registry::row::{Publication, Publisher};
 use crate::registry::service::{Rows, Service};
 
+/// So many rows are searched one by one.
+const FEW: usize = 16;
+
 pub(crate) struct Edit<'a> {
     pub(crate) service: &'a Arc<Service>,
     pub(crate) rows: MutexGuard<'a, Rows>,
     touched: Vec<Touched>,
+    /// Their hashes, once they are many.
+    touched_hashes: HashSet<u64, FixedState>,
+    /// Somebody wants it so: a client deregisters, or an operator hides rows. Such a list is never held.
+    pub(crate) is_wanted: bool,
 }
 
 /// A row as it was before this edit.
@@ -31,7 +40,7 @@ struct Touched {
 impl Edit<'_> {
     /// Notes a row that is about to change.
     pub(crate) fn touch(&mut self, hash: u64, key: &RowKey) {
-        if !self.touched.iter().any(|row| row.hash == hash) {
+        if self.is_first_touch(hash) {
             self.touched.push(Touched {
                 hash,
                 key: key.clone(),
@@ -39,6 +48,17 @@ impl Edit<'_> {
                 n_orphans: self.rows.n_orphans(hash),
             });
         }
+    }
+
+    fn is_first_touch(&mut self, hash: u64) -> bool {
+        if self.touched.len() < FEW {
+            return !self.touched.iter().any(|row| row.hash == hash);
+        }
+        if self.touched_hashes.is_empty() {
+            self.touched_hashes
+                .extend(self.touched.iter().map(|row| row.hash));
+        }
+        self.touched_hashes.insert(hash)
     }
 
     /// Sets a publication. A live one takes the place of every orphan of its row.
@@ -64,6 +84,7 @@ impl Edit<'_> {
         if self.rows.hidden == hidden {
             return;
         }
+        self.is_wanted = true;
         let named: Vec<_> = self
             .rows
             .hidden
@@ -138,6 +159,8 @@ impl Registry {
             service,
             rows,
             touched: Vec::new(),
+            touched_hashes: HashSet::with_hasher(FixedState::with_seed(self.seed)),
+            is_wanted: false,
         };
         if std::mem::take(&mut edit.rows.is_new) {
             // Under the service's lock: whoever quarantines a row later finds the service.
@@ -164,7 +187,10 @@ impl Registry {
             }
         }
         let Edit {
-            service, mut rows, ..
+            service,
+            mut rows,
+            is_wanted,
+            ..
         } = edit;
         let has_instance = rows.len() > 0;
         let is_needed = has_instance || rows.settings.is_some();
@@ -179,6 +205,9 @@ impl Registry {
         }
         let former = service.view();
         let protection = rows.settings.as_ref().map(|s| s.protect_threshold.max(0.0));
+        if is_wanted && self.end_hold(service) {
+            changes.push(service.key.clone());
+        }
         if visible_changes.is_empty() && former.protection() == protection {
             return;
         }
@@ -186,7 +215,25 @@ impl Registry {
         self.n_rows.fetch_add(view.len(), Ordering::Relaxed);
         self.n_rows.fetch_sub(former.len(), Ordering::Relaxed);
         rows.n_changes += 1;
+        let has_rows = !view.is_empty();
+        let falls_silent = !has_rows && !former.is_empty() && !is_wanted;
+        if falls_silent && let Some(until) = self.hold_until(&service.key, now) {
+            service.hold(former, until);
+            self.note_held(until, &service.key);
+        }
         service.set_view(view);
+        if has_rows {
+            self.end_hold(service);
+        }
         changes.push(service.key.clone());
+    }
+
+    /// Shows readers the current list of a service; true when another one was held.
+    fn end_hold(&self, service: &Service) -> bool {
+        let held = service.let_go();
+        if let Some(until) = held {
+            self.note_let_go(until, &service.key);
+        }
+        held.is_some()
     }
 }

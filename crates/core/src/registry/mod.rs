@@ -11,6 +11,7 @@ pub mod clean;
 mod clients;
 pub mod digest;
 mod edit;
+pub mod guard;
 pub mod inspect;
 pub mod orphans;
 mod pool;
@@ -31,15 +32,15 @@ use hashbrown::HashMap;
 use parking_lot::{Mutex, RwLock};
 
 use crate::clock::{HybridClock, Millis, Stamp};
-use crate::expiry::wheel::Wheel;
 use crate::member_id::MemberId;
 use crate::model::instance::Instance;
 use crate::model::service_key::ServiceKey;
-use crate::registry::beats::BeatEntry;
+use crate::registry::beats::BeatWatch;
 use crate::registry::catalog::Catalog;
 use crate::registry::change::RowOp;
 use crate::registry::clients::Clients;
 use crate::registry::digest::{Digests, N_BUCKETS};
+use crate::registry::guard::Guards;
 use crate::registry::pool::MetadataPool;
 use crate::registry::records::Records;
 use crate::registry::service::Service;
@@ -62,8 +63,9 @@ pub struct Registry {
     n_orphans: AtomicUsize,
     answers: Arc<AnswerBudget>,
     metadata: MetadataPool,
-    beat_wheel: Mutex<Wheel<BeatEntry>>,
+    beat_watch: Mutex<BeatWatch>,
     records: Records,
+    guards: Guards,
     /// What operators changed since the store was last told.
     durable: Mutex<Vec<RowOp>>,
 }
@@ -86,8 +88,9 @@ impl Registry {
             n_orphans: AtomicUsize::new(0),
             answers: Arc::new(AnswerBudget::new(answer_budget)),
             metadata: MetadataPool::new(seed),
-            beat_wheel: Mutex::new(Wheel::new(now)),
+            beat_watch: Mutex::new(BeatWatch::new(now)),
             records: Records::default(),
+            guards: Guards::default(),
             durable: Mutex::default(),
         }
     }
@@ -137,13 +140,13 @@ impl Registry {
         self.shard(key).read().get(key).cloned()
     }
 
-    /// The current list of a service and the `lastRefTime` for a message that carries it. A service that does not
-    /// exist has an empty list.
+    /// The list of a service that readers get, which may be held, and the `lastRefTime` for a message that carries it. A
+    /// service that does not exist has an empty list.
     pub fn read(&self, key: &ServiceKey, wall: Millis) -> (Arc<ServiceView>, Millis) {
         let wall = self.clock.wall(wall);
         match self.service(key) {
             Some(service) => {
-                let view = service.view();
+                let view = service.shown();
                 let time = service.ref_time(view.version(), wall);
                 (view, time)
             }

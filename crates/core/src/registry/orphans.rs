@@ -30,38 +30,43 @@ impl Registry {
     /// Removes the orphans of `origin` and returns how many went; those of clients that return slowly only when
     /// `with_slow`.
     pub fn drop_orphans(&self, origin: MemberId, with_slow: bool, now: Now, changes: &mut Changes) -> usize {
+        let clients = self.clients.of(origin).into_iter();
+        let clients = clients.filter(|client| with_slow || !client.returns_slowly());
+        clients
+            .map(|client| self.drop_orphans_of(client, now, changes))
+            .sum()
+    }
+
+    /// Removes the orphans of one connection and returns how many went.
+    pub fn drop_orphans_of(&self, client: ClientId, now: Now, changes: &mut Changes) -> usize {
+        let Some(published) = self.clients.get(client) else {
+            return 0;
+        };
+        let mut published = published.lock();
         let mut n_dropped = 0;
-        let clients = self.clients.of(origin);
-        for client in clients.into_iter().filter(|c| with_slow || !c.returns_slowly()) {
-            let Some(published) = self.clients.get(client) else {
-                continue;
-            };
-            let mut published = published.lock();
-            let n_before = n_dropped;
-            for (service, rows) in published.take_all() {
-                let kept = self
-                    .edit_existing(&service, now.mono, changes, |edit| {
-                        let publisher = Publisher::Connection(client);
-                        let is_orphan = |hash: &u64| {
-                            edit.rows
-                                .find(*hash)
-                                .and_then(|r| r.publication(publisher))
-                                .map(|p| p.is_orphan)
-                        };
-                        let (live, rest): (Vec<u64>, Vec<u64>) =
-                            rows.iter().copied().partition(|h| is_orphan(h) == Some(false));
-                        for hash in rest {
-                            n_dropped += usize::from(edit.remove(hash, publisher).is_some());
-                        }
-                        live
-                    })
-                    .unwrap_or_default();
-                published.set_rows(&service, kept.into_iter().collect());
-            }
-            if n_dropped > n_before && published.is_empty() {
-                published.is_gone = true;
-                self.clients.remove(client);
-            }
+        for (service, rows) in published.take_all() {
+            let kept = self
+                .edit_existing(&service, now.mono, changes, |edit| {
+                    let publisher = Publisher::Connection(client);
+                    let is_orphan = |hash: &u64| {
+                        edit.rows
+                            .find(*hash)
+                            .and_then(|r| r.publication(publisher))
+                            .map(|p| p.is_orphan)
+                    };
+                    let (live, rest): (Vec<u64>, Vec<u64>) =
+                        rows.iter().copied().partition(|h| is_orphan(h) == Some(false));
+                    for hash in rest {
+                        n_dropped += usize::from(edit.remove(hash, publisher).is_some());
+                    }
+                    live
+                })
+                .unwrap_or_default();
+            published.set_rows(&service, kept.into_iter().collect());
+        }
+        if n_dropped > 0 && published.is_empty() {
+            published.is_gone = true;
+            self.clients.remove(client);
         }
         n_dropped
     }

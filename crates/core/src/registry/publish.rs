@@ -2,6 +2,9 @@
 
 use std::sync::Arc;
 
+use foldhash::fast::FixedState;
+use hashbrown::HashMap;
+
 use crate::clock::{Now, Stamp};
 use crate::member_id::MemberId;
 use crate::model::instance::Instance;
@@ -41,26 +44,25 @@ impl Registry {
         let mut published = self.clients.open(client).ok_or(UnknownClient(client))?;
         let former = published.rows(service);
         let mut rows = RowHashes::new();
-        let mut wanted: Vec<(u64, Arc<Instance>)> = Vec::with_capacity(instances.len());
+        let mut wanted = HashMap::with_capacity_and_hasher(instances.len(), FixedState::with_seed(self.seed));
         for instance in instances {
             let hash = instance.row_key().stable_hash(service);
-            match wanted.iter_mut().find(|(h, _)| *h == hash) {
-                Some(same) => same.1 = self.pooled(instance),
-                None => {
-                    rows.push(hash);
-                    wanted.push((hash, self.pooled(instance)));
-                }
+            if wanted.insert(hash, self.pooled(instance)).is_none() {
+                rows.push(hash);
             }
         }
         if former.is_empty() && wanted.is_empty() {
             return Ok(());
         }
         self.edit(service, now.mono, changes, |edit| {
-            for hash in former.iter().filter(|h| !rows.contains(h)) {
+            edit.is_wanted = true;
+            for hash in former.iter().filter(|h| !wanted.contains_key(*h)) {
                 self.withdraw_own(edit, client, *hash, journal);
             }
-            for (hash, instance) in wanted {
-                self.publish_own(edit, client, hash, instance, now, journal);
+            for hash in &rows {
+                if let Some(instance) = wanted.remove(hash) {
+                    self.publish_own(edit, client, *hash, instance, now, journal);
+                }
             }
         });
         published.set_rows(service, rows);
@@ -89,6 +91,7 @@ impl Registry {
             .copied()
             .partition(|h| !is_one_of_batch || *h == row_hash);
         self.edit_existing(service, now.mono, changes, |edit| {
+            edit.is_wanted = !going.is_empty();
             for hash in going {
                 let key = edit
                     .rows
@@ -123,7 +126,7 @@ impl Registry {
         };
         let had_rows = !services.is_empty();
         for (service, rows) in services {
-            self.remove_rows_of(client, &service, &rows, now, changes);
+            self.remove_rows_of(client, &service, &rows, false, now, changes);
         }
         if had_rows {
             journal.record(RowOp::ClientGone { client }, &self.digests, 0, 0);
@@ -293,11 +296,24 @@ impl Registry {
         now: Now,
         changes: &mut Changes,
     ) {
+        self.withdraw_of(client, service, row_hash, true, now, changes);
+    }
+
+    /// Removes a row that a connection of another member publishes no longer, at its client's wish or not.
+    pub(crate) fn withdraw_of(
+        &self,
+        client: ClientId,
+        service: &ServiceKey,
+        row_hash: u64,
+        is_wanted: bool,
+        now: Now,
+        changes: &mut Changes,
+    ) {
         let Some(published) = self.clients.get(client) else {
             return;
         };
         let mut published = published.lock();
-        self.remove_rows_of(client, service, &[row_hash], now, changes);
+        self.remove_rows_of(client, service, &[row_hash], is_wanted, now, changes);
         published.remove_row(service, row_hash);
     }
 
@@ -308,7 +324,7 @@ impl Registry {
         };
         let services = published.lock().take_all();
         for (service, rows) in services {
-            self.remove_rows_of(client, &service, &rows, now, changes);
+            self.remove_rows_of(client, &service, &rows, false, now, changes);
         }
     }
 
@@ -317,10 +333,12 @@ impl Registry {
         client: ClientId,
         service: &ServiceKey,
         rows: &[u64],
+        is_wanted: bool,
         now: Now,
         changes: &mut Changes,
     ) {
         self.edit_existing(service, now.mono, changes, |edit| {
+            edit.is_wanted = is_wanted;
             for hash in rows {
                 if let Some(removed) = edit.remove(*hash, Publisher::Connection(client))
                     && !removed.is_orphan

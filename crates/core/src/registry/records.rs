@@ -304,6 +304,7 @@ impl Registry {
         if let Some(service) = key.service() {
             self.renew_settings(service, now, changes);
         }
+        self.renew_guard(key, changes);
         true
     }
 

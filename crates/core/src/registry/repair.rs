@@ -119,7 +119,7 @@ impl Registry {
             } = op
             {
                 let hash = instance.row_key().stable_hash(&service);
-                self.apply_withdraw(client, &service, hash, now, changes);
+                self.withdraw_of(client, &service, hash, false, now, changes);
                 n_removed += 1;
             }
         }

@@ -41,6 +41,10 @@ pub(crate) struct BeatsHeard {
     pub(crate) watch: u64,
     /// When that entry comes up.
     pub(crate) look: Millis,
+    /// It was heard again after it was registered: a silence is a change.
+    pub(crate) is_regular: bool,
+    /// How long its verdict has been held since it fell silent; it is removed so much later.
+    pub(crate) held: Millis,
 }
 
 #[derive(Clone, Debug)]

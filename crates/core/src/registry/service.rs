@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use arc_swap::ArcSwap;
+use arc_swap::{ArcSwap, ArcSwapOption};
 use foldhash::fast::FixedState;
 use hashbrown::{HashMap, HashTable};
 use parking_lot::Mutex;
@@ -23,8 +23,17 @@ pub struct Service {
     pub key: ServiceKey,
     pub(crate) bucket: usize,
     view: ArcSwap<ServiceView>,
+    /// What readers get instead while the guard against empty lists holds.
+    held: ArcSwapOption<Held>,
     last_ref: Mutex<(u64, Millis)>,
     pub(crate) rows: Mutex<Rows>,
+}
+
+/// The last list of a service that has none any more.
+#[derive(Debug)]
+struct Held {
+    view: Arc<ServiceView>,
+    until: Millis,
 }
 
 /// The rows of a service. Every write of the service happens under the lock around it.
@@ -70,6 +79,7 @@ impl Service {
         Service {
             bucket: key.stable_hash() as usize % N_BUCKETS,
             view: ArcSwap::from_pointee(view),
+            held: ArcSwapOption::empty(),
             last_ref: Mutex::new((0, Millis(0))),
             rows: Mutex::new(Rows {
                 table: HashTable::new(),
@@ -85,6 +95,28 @@ impl Service {
             }),
             key,
         }
+    }
+
+    /// The list that readers get: the current one, or the last one while it is held.
+    pub fn shown(&self) -> Arc<ServiceView> {
+        match &*self.held.load() {
+            Some(held) => held.view.clone(),
+            None => self.view(),
+        }
+    }
+
+    /// Until when the last list is held; `None` when it is not.
+    pub(crate) fn held_until(&self) -> Option<Millis> {
+        self.held.load().as_ref().map(|held| held.until)
+    }
+
+    pub(crate) fn hold(&self, view: Arc<ServiceView>, until: Millis) {
+        self.held.store(Some(Arc::new(Held { view, until })));
+    }
+
+    /// Shows the current list again; until when the last one would have been held, if it was.
+    pub(crate) fn let_go(&self) -> Option<Millis> {
+        self.held.swap(None).map(|held| held.until)
     }
 
     /// The current list.

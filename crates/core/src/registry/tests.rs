@@ -10,6 +10,7 @@ use super::beats::{Heard, Judge};
 use super::change::{Changes, ClientId, Journal, Override, OverrideEdit, RowOp, Versioned, VersionedValue};
 use super::clean::Lives;
 use super::digest::Digests;
+use super::guard::Guarded;
 use super::records::{HiddenRows, Quarantine, Record, RecordKey, ServiceSettings};
 use super::selection::Selection;
 use super::versioned::Unwritten;
@@ -175,8 +176,17 @@ impl Fixture {
     }
 
     fn judge(&self, role: Judge) {
-        self.registry
-            .judge_beats(self.now, &|_| role, &self.journal, &mut Changes::new());
+        self.judge_with(false, role);
+    }
+
+    fn judge_with(&self, is_suspect: bool, role: Judge) {
+        self.registry.judge_beats(
+            self.now,
+            is_suspect,
+            &|_| role,
+            &self.journal,
+            &mut Changes::new(),
+        );
     }
 
     /// Applies what another member wrote.
@@ -776,6 +786,144 @@ fn a_quarantined_row_is_hidden_whatever_its_publisher_does_until_it_is_lifted() 
     clean(&f, true);
     assert_eq!(ports(&f), [1, 2]);
     f.assert_digests_are_true();
+}
+
+/// A registry that holds lists of the tests' service for five seconds.
+fn guarded() -> Fixture {
+    let f = Fixture::new(A);
+    guard(&f, Guarded::Service(service()), Some(5_000));
+    f
+}
+
+fn guard(f: &Fixture, guarded: Guarded, time: Option<u64>) -> Changes {
+    let record = time.map(|time| Guarded::record(Millis(time)));
+    f.set_record(&guarded.record_key(), record)
+}
+
+/// How many rows readers see.
+fn n_shown(f: &Fixture) -> usize {
+    f.registry.read(&service(), f.now.wall).0.len()
+}
+
+fn released(f: &Fixture) -> Changes {
+    let mut changes = Changes::new();
+    f.registry.release_held(f.now.mono, &mut changes);
+    changes
+}
+
+#[test]
+fn the_list_of_a_guarded_service_stays_for_a_time_when_its_last_instance_falls_silent() {
+    let mut f = guarded();
+    let (first, second) = (f.client(1), f.client(2));
+    f.publish(first, &[at(1, 1.0)]);
+    f.publish(second, &[at(2, 1.0)]);
+    f.close(first);
+    assert_eq!(n_shown(&f), 1, "a list that is not empty is not held");
+    f.close(second);
+    assert_eq!((n_shown(&f), f.rows().len()), (1, 0), "operators see what is");
+    f.pass(4_999);
+    assert_eq!((released(&f), n_shown(&f)), (vec![], 1));
+    f.pass(1);
+    assert_eq!(f.registry.next_release(), Some(f.now.mono));
+    assert_eq!((released(&f), n_shown(&f)), (vec![service()], 0));
+    assert_eq!((released(&f), f.registry.n_held()), (vec![], 0));
+}
+
+#[test]
+fn an_instance_that_comes_back_ends_the_hold_and_the_next_one_is_counted_anew() {
+    let mut f = guarded();
+    f.beat_register(&timed(1, 2));
+    f.pass(2_300);
+    f.judge(Judge::Since(Millis(0)));
+    assert_eq!((n_shown(&f), f.rows().len()), (1, 0));
+    f.pass(3_000);
+    let client = f.client(1);
+    f.publish(client, &[at(7, 1.0)]);
+    assert_eq!((n_shown(&f), f.registry.n_held()), (1, 0));
+    f.close(client);
+    f.pass(4_000);
+    assert_eq!((released(&f), n_shown(&f)), (vec![], 1));
+}
+
+#[test]
+fn what_somebody_wants_is_never_held() {
+    let f = guarded();
+    let client = f.client(1);
+    f.publish(client, &[at(1, 1.0)]);
+    f.unpublish(client, &at(1, 1.0));
+    assert_eq!(n_shown(&f), 0);
+    f.publish(client, &[at(1, 1.0)]);
+    f.publish(client, &[]);
+    assert_eq!(n_shown(&f), 0);
+    f.beat_register(&at(2, 1.0));
+    f.beat_deregister("10.0.0.1", 2, None);
+    assert_eq!(n_shown(&f), 0);
+    // The same told by another member.
+    let follower = guarded();
+    follower.follow(&f);
+    f.publish(client, &[at(1, 1.0)]);
+    f.beat_register(&at(2, 1.0));
+    follower.follow(&f);
+    assert_eq!(n_shown(&follower), 2);
+    f.unpublish(client, &at(1, 1.0));
+    f.beat_deregister("10.0.0.1", 2, None);
+    follower.follow(&f);
+    assert_eq!((n_shown(&follower), follower.registry.n_held()), (0, 0));
+}
+
+#[test]
+fn other_members_hold_what_falls_silent_elsewhere() {
+    let (f, mut follower) = (Fixture::new(A), Fixture::new(B));
+    guard(&f, Guarded::Namespace("public".into()), Some(5_000));
+    let client = f.client(1);
+    f.publish(client, &[at(1, 1.0)]);
+    f.close(client);
+    follower.follow(&f);
+    assert_eq!((n_shown(&follower), n_shown(&f)), (1, 1));
+    follower.pass(5_000);
+    assert_eq!((released(&follower), n_shown(&follower)), (vec![service()], 0));
+}
+
+#[test]
+fn an_operator_ends_a_hold_by_hiding_the_row_or_by_ending_the_guard() {
+    let f = guarded();
+    let silent = |f: &Fixture| {
+        let client = f.client(1);
+        f.publish(client, &[at(1, 1.0)]);
+        f.close(client);
+        assert_eq!(n_shown(f), 1);
+    };
+    silent(&f);
+    let hidden = HiddenRows {
+        ip: "10.0.0.1".into(),
+        port: 1,
+        cluster: None,
+    };
+    let why = Arc::new(Quarantine {
+        until: None,
+        reason: "".into(),
+    });
+    let key = RecordKey::Quarantine(service(), hidden);
+    assert_eq!(f.set_record(&key, Some(Record::Quarantine(why))), [service()]);
+    assert_eq!(n_shown(&f), 0);
+    f.set_record(&key, None);
+    silent(&f);
+    assert_eq!(guard(&f, Guarded::Service(service()), None), [service()]);
+    assert_eq!((n_shown(&f), f.registry.n_held()), (0, 0));
+}
+
+#[test]
+fn the_guard_of_a_service_counts_more_than_that_of_its_namespace() {
+    let f = Fixture::new(A);
+    let all = Guarded::Namespace("public".into());
+    guard(&f, all.clone(), Some(90_000));
+    assert_eq!(f.registry.guard_of(&service()), Some((all, guard::GUARD_MAX)));
+    guard(&f, Guarded::Service(service()), Some(0));
+    let client = f.client(1);
+    f.publish(client, &[at(1, 1.0)]);
+    f.close(client);
+    assert_eq!(n_shown(&f), 0);
+    assert_eq!(f.registry.guard_of(&ServiceKey::new("dev", "", "s")), None);
 }
 
 #[test]

@@ -352,6 +352,7 @@ impl Registry {
                 true
             }
             VersionedValue::NoBeat { expired } => {
+                edit.is_wanted = !expired;
                 edit.remove(hash, Publisher::Beats);
                 edit.rows.tombstones.insert(
                     grave,

@@ -6,6 +6,7 @@
 //! Facts about the protocol are from `spec/udp-push.md` as recorded of Nacos 2.5.1.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 use std::sync::Arc;
 
 use foldhash::fast::FixedState;
@@ -287,19 +288,27 @@ impl Pusher {
         actions.wake();
     }
 
-    /// Pushes a list to those who do not have it; how many, and when to come back for those that failed just now.
+    /// Pushes a list to those who do not have it, from one of them on, while there is room. Returns with whom to go on, and
+    /// when to come back for those that failed just now.
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "to whom, what, when, and where to note it"
+    )]
     pub(super) fn fan_out_udp(
         &self,
         topic: &mut Topic,
+        from: Option<UdpTarget>,
         list: &CurrentList<'_>,
         counters: &Counters,
         now: Now,
         actions: &mut Actions,
-    ) -> (u64, Option<Millis>) {
+        room: &mut usize,
+    ) -> (Option<UdpTarget>, Option<Millis>) {
         let version = list.view.version();
-        let (mut n_sent, mut retry_at) = (0, None::<Millis>);
+        let mut retry_at = None::<Millis>;
         let mut stamp = None;
-        for (target, subscriber) in &mut topic.udp {
+        let from = from.map_or(Bound::Unbounded, Bound::Included);
+        for (target, subscriber) in topic.udp.range_mut((from, Bound::Unbounded)) {
             let has_version = subscriber.version == Some(version);
             subscriber.behind_since = match has_version {
                 true => None,
@@ -312,6 +321,9 @@ impl Pusher {
                 let at = subscriber.not_before;
                 retry_at = Some(retry_at.map_or(at, |other| other.min(at)));
                 continue;
+            }
+            if *room == 0 {
+                return (Some(target.clone()), retry_at);
             }
             // One stamp for all: who has the same clusters text gets the same bytes.
             let stamp = *stamp.get_or_insert_with(|| {
@@ -345,9 +357,9 @@ impl Pusher {
             });
             actions.push(Action::PushUdp(push));
             Counters::add(&counters.udp_pushes_sent);
-            n_sent += 1;
+            *room -= 1;
         }
-        (n_sent, retry_at)
+        (None, retry_at)
     }
 
     /// An acknowledgement came from `target`. What is not waited for is ignored.

@@ -290,7 +290,7 @@ impl World {
         let life = self.slots[n].life;
         match action {
             // No client of the simulation polls with a port or watches by a pattern.
-            Action::Report(_) | Action::PushUdp(_) | Action::Fuzzy { .. } => {}
+            Action::Report(_) | Action::Brake { .. } | Action::PushUdp(_) | Action::Fuzzy { .. } => {}
             Action::Store(ops) => {
                 for op in ops {
                     let key = match &op {

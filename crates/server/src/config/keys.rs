@@ -85,6 +85,7 @@ draft! {
     worker_threads: usize,
     detect_after: Millis,
     drop_after: Millis,
+    expiry_brake: usize,
     push_timeout: Millis,
     push_window_max: Millis,
     push_delay: Millis,
@@ -200,6 +201,8 @@ keys! {
     detect_after, "time", "10s", "silence of a gRPC client after which it is asked whether it lives", positive_time;
     drop_after, "time", "14s", "silence of a gRPC client after which its connection is closed; above `detect_after`",
         positive_time;
+    expiry_brake, "percent", "30", "share of the instances that beat, or of the gRPC clients, above which a silence that began at one moment is first put down to this node: each is given its time once more before it counts as dead; never when 20 or fewer are silent, and 0 never at all",
+        |text: &str| number(text, 0, 99).map(|n| n as usize);
     push_timeout, "time", "5s", "wait for the acknowledgement of a push before it is sent again", positive_time;
     push_window_max, "time", "500ms", "longest time that changes of a busy service are merged before they are pushed",
         positive_time;

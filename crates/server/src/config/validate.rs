@@ -101,6 +101,7 @@ fn node(draft: &Draft, advertise: &str, members: &[SmolStr]) -> Result<NodeConfi
     take!(
         detect_after,
         drop_after,
+        expiry_brake,
         push_timeout,
         push_window_max,
         udp_subscriptions,

@@ -518,6 +518,52 @@ pub(crate) mod tests {
     }
 
     #[tokio::test]
+    async fn a_guard_is_set_for_a_namespace_or_a_service_and_shown() {
+        let app = app();
+        let path = "/rollcall/emptyPushGuard";
+        for (query, fault) in [
+            ("seconds=61", "'seconds'"),
+            ("seconds=-1", "'seconds'"),
+            ("serviceName=s", "seconds"),
+            ("serviceName=a+b&seconds=1", "serviceName"),
+        ] {
+            let (status, _, text) =
+                send(&app, "PUT", &format!("{path}?{query}"), Version::HTTP_11, b"").await;
+            assert_eq!((status, text.contains(fault)), (400, true), "{query}: {text}");
+        }
+        for query in [
+            "namespaceId=dev&seconds=8",
+            "serviceName=s&namespaceId=dev&seconds=0",
+        ] {
+            let set = format!("{path}?{query}");
+            assert_eq!(send(&app, "PUT", &set, Version::HTTP_11, b"").await.0, 200);
+        }
+        let all = get(&app, path).await.1;
+        assert_eq!(
+            all,
+            concat!(
+                r#"[{"namespaceId":"dev","serviceName":null,"seconds":8},"#,
+                r#"{"namespaceId":"dev","serviceName":"DEFAULT_GROUP@@s","seconds":0}]"#
+            )
+        );
+        let other = get(&app, &format!("{path}?namespaceId=dev&serviceName=other"))
+            .await
+            .1;
+        assert_eq!(
+            other,
+            r#"{"guard":{"namespaceId":"dev","serviceName":null,"seconds":8},"heldFor":null}"#
+        );
+        let end = format!("{path}?namespaceId=dev");
+        assert_eq!(send(&app, "DELETE", &end, Version::HTTP_11, b"").await.0, 200);
+        let other = get(&app, &format!("{path}?namespaceId=dev&serviceName=other"))
+            .await
+            .1;
+        assert_eq!(other, r#"{"guard":null,"heldFor":null}"#);
+        let switches = get(&app, "/nacos/v1/ns/operator/switches").await.1;
+        assert!(!switches.contains("emptyPushGuard"), "{switches}");
+    }
+
+    #[tokio::test]
     async fn operators_see_who_is_there_and_how_busy_the_machine_is() {
         let app = app();
         let short = get(&app, "/nacos/v1/ns/operator/metrics").await;

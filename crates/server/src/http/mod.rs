@@ -9,12 +9,13 @@
 //! | [`api`] | what differs between the generations beside paths and parameter names |
 //! | [`shared`] | what is the same in all generations, one file per resource |
 //! | [`v1`], [`v2`], [`v3`] | what is not, one file per resource |
-//! | [`discovery`], [`own`], [`quarantine`], [`prometheus`], [`openapi`] | paths that only Rollcall has, or every server |
+//! | [`discovery`], [`own`], [`quarantine`], [`guard`], [`prometheus`], [`openapi`] | paths that only Rollcall has, or every server |
 
 pub mod api;
 pub mod app;
 pub mod check;
 pub mod discovery;
+pub mod guard;
 pub mod multipart;
 pub mod openapi;
 pub mod own;

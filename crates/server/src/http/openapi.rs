@@ -217,6 +217,11 @@ static ABOUT: &[About] = &[
         "serviceName ip port", "namespaceId groupName clusterName seconds reason", Answer::Done),
     about(&["quarantine::lift"], "Shows rows again that were hidden",
         "serviceName ip port", "namespaceId groupName clusterName", Answer::Done),
+    about(&["guard::get"], "For how long lists are held whose instances have all fallen silent",
+        "", "serviceName namespaceId groupName", Answer::Json),
+    about(&["guard::set"], "Holds lists whose instances have all fallen silent",
+        "seconds", "serviceName namespaceId groupName", Answer::Done),
+    about(&["guard::end"], "Ends what was set to hold lists", "", "serviceName namespaceId groupName", Answer::Done),
 ];
 
 /// Every parameter: what it means, its kind, and a value that fits.

@@ -17,7 +17,7 @@ use crate::http::shared::{
     beat, client, cluster, health, instance, loader, metadata_batch, metrics, namespace, operations, service,
     settings, state, switches,
 };
-use crate::http::{discovery, openapi, own, prometheus, quarantine, v1, v2, v3};
+use crate::http::{discovery, guard, openapi, own, prometheus, quarantine, v1, v2, v3};
 
 /// What comes of a call, later.
 pub type Answer<'a> = Pin<Box<dyn Future<Output = Result<Reply, HttpFailure>> + Send + 'a>>;
@@ -346,6 +346,7 @@ static OWN_PATHS: &[Route] = &[
     open!(V1, "/rollcall/agreement", GET waits own::agreement),
     naming!(V1, "/rollcall/quarantine",
         GET now quarantine::list, POST now quarantine::set, DELETE now quarantine::lift),
+    naming!(V1, "/rollcall/emptyPushGuard", GET now guard::get, PUT now guard::set, DELETE now guard::end),
 ];
 
 /// What consoles of 3.x call on a port of their own, where there is no context path. Here it is one port.

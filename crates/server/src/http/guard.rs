@@ -1,0 +1,119 @@
+//! `/rollcall/emptyPushGuard`: for how long readers go on to see the last list of a service whose instances have all
+//! fallen silent.
+
+use rollcall_core::Millis;
+use rollcall_core::registry::guard::{GUARD_MAX, Guarded};
+use rollcall_node::Actions;
+use serde::Serialize;
+
+use crate::error::HttpFailure;
+use crate::http::app::HttpApp;
+use crate::http::params::Params;
+use crate::http::reply::Reply;
+
+/// Longest time that may be set, in seconds.
+const SECONDS_MAX: u64 = GUARD_MAX.0 / 1_000;
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Set<'a> {
+    namespace_id: &'a str,
+    /// `null`: for all services of the namespace that have none of their own.
+    service_name: Option<&'a str>,
+    seconds: u64,
+}
+
+impl<'a> Set<'a> {
+    fn of(guarded: &'a Guarded, time: Millis) -> Self {
+        let (namespace_id, service_name) = match guarded {
+            Guarded::Namespace(namespace) => (namespace.as_str(), None),
+            Guarded::Service(service) => (service.namespace(), Some(service.grouped_name())),
+        };
+        Set {
+            namespace_id,
+            service_name,
+            seconds: time.0 / 1_000,
+        }
+    }
+}
+
+/// What holds for one service.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct OfService<'a> {
+    /// What is set that counts for it, if anything is.
+    guard: Option<Set<'a>>,
+    /// How long its last list is still shown, in milliseconds; `null` while it is not held.
+    held_for: Option<u64>,
+}
+
+/// GET: all that is set; with `serviceName`, what counts for that service, and whether its list is held now.
+///
+/// # Errors
+/// 400 for a name that is none.
+pub fn get(app: &HttpApp, params: &Params) -> Result<Reply, HttpFailure> {
+    let exec = app.exec();
+    let registry = exec.node().registry();
+    if !params.has("serviceName") {
+        let guards = registry.guards();
+        let all: Vec<_> = guards
+            .iter()
+            .map(|(guarded, time)| Set::of(guarded, *time))
+            .collect();
+        return Ok(Reply::bare(&all));
+    }
+    let checked = app.check(params)?;
+    let service = checked.require_service()?;
+    let guard = registry.guard_of(service);
+    let until = registry.held_until(service);
+    Ok(Reply::bare(&OfService {
+        guard: guard.as_ref().map(|(guarded, time)| Set::of(guarded, *time)),
+        held_for: until.map(|until| until.since(exec.now().mono).0),
+    }))
+}
+
+/// PUT: sets `seconds`, from 0 to 60, for a service, or without `serviceName` for a namespace. 0 for a service is for one
+/// that shall not be guarded in a namespace that is.
+///
+/// # Errors
+/// 400 for what is missing or refused.
+pub fn set(app: &HttpApp, params: &Params) -> Result<Reply, HttpFailure> {
+    let guarded = guarded(app, params)?;
+    let seconds = params.required("seconds")?.parse::<u64>();
+    let seconds = seconds.ok().filter(|seconds| *seconds <= SECONDS_MAX);
+    let seconds = seconds.ok_or_else(|| {
+        let text = format!("Param 'seconds' is illegal, it must be a number from 0 to {SECONDS_MAX}.");
+        HttpFailure::invalid(text)
+    })?;
+    change(app, params, &guarded, Some(Millis::secs(seconds)))
+}
+
+/// DELETE: ends what the same parameters set.
+///
+/// # Errors
+/// 400 for what is missing or refused.
+pub fn end(app: &HttpApp, params: &Params) -> Result<Reply, HttpFailure> {
+    change(app, params, &guarded(app, params)?, None)
+}
+
+fn change(
+    app: &HttpApp,
+    params: &Params,
+    guarded: &Guarded,
+    time: Option<Millis>,
+) -> Result<Reply, HttpFailure> {
+    let exec = app.exec();
+    let mut actions = Actions::default();
+    let result = exec.node().set_guard(guarded, time, exec.now(), &mut actions);
+    exec.run(actions);
+    result?;
+    Ok(Reply::done(params.api()))
+}
+
+fn guarded(app: &HttpApp, params: &Params) -> Result<Guarded, HttpFailure> {
+    let checked = app.check(params)?;
+    match params.has("serviceName") {
+        true => Ok(Guarded::Service(checked.require_service()?.clone())),
+        false => Ok(Guarded::Namespace(params.namespace().into())),
+    }
+}
