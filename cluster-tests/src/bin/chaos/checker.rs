@@ -140,13 +140,11 @@ impl Drop for Checker {
 
 async fn consume(world: Arc<World>, node: usize, protocol: Protocol, mut asker: Asker) {
     let ledger = &world.ledger;
-    let mut pace = PACE;
     loop {
         for service in ledger.services() {
             let asked = Instant::now();
-            match asker.ask(ledger.name(service)).await {
+            let pace = match asker.ask(ledger.name(service)).await {
                 Ok(seen) => {
-                    pace = PACE;
                     world.tally.list();
                     let due = ledger.due(service, node, asked);
                     if let Some((fault, text)) = judge(ledger, service, &due, &seen) {
@@ -154,12 +152,13 @@ async fn consume(world: Arc<World>, node: usize, protocol: Protocol, mut asker: 
                             .tally
                             .fault(fault, || format!("node {node} over {protocol:?}: {text}"));
                     }
+                    PACE
                 }
                 Err(_) => {
-                    pace = EAGER_PACE;
                     world.tally.refusal();
+                    EAGER_PACE
                 }
-            }
+            };
             sleep_until(asked + pace).await;
         }
     }

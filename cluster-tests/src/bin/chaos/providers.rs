@@ -62,8 +62,6 @@ pub(crate) enum Wish {
 /// A provider of one instance; gone without a word when dropped.
 #[derive(Debug)]
 pub(crate) struct Provider {
-    /// Its instance.
-    pub(crate) row: RowId,
     wish: watch::Sender<Wish>,
     task: JoinHandle<()>,
 }
@@ -93,7 +91,7 @@ impl Provider {
             Protocol::Grpc => tokio::spawn(actor.run_grpc(wishes)),
             Protocol::Http => tokio::spawn(actor.run_http(wishes)),
         };
-        Provider { row, wish, task }
+        Provider { wish, task }
     }
 
     /// Tells it what to do.
@@ -352,14 +350,14 @@ impl Actor {
     }
 }
 
+/// Asks whether the node lives: again if there is no answer, but a refusal is taken at its word.
 async fn is_alive(client: &Client) -> bool {
     for _ in 0..HEALTH_CHECKS {
         let asked = timeout(ANSWER, client.send("HealthCheckRequest", &json!({}))).await;
-        if asked.context("no answer in time").flatten().and_then(|answer| answer.accepted()).is_ok() {
-            return true;
-        }
-        if client.is_closed() {
-            break;
+        match asked {
+            Ok(Ok(answer)) => return answer.accepted().is_ok(),
+            Ok(Err(_)) if client.is_closed() => return false,
+            Ok(Err(_)) | Err(_) => {}
         }
     }
     false
