@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
 # The tests, all layers, as CI runs them.
 #
-#   scripts/test.sh                the layers check, unit, build, cluster, golden, clients
+#   scripts/test.sh                the layers check, unit, build, cluster, golden, clients, chaos
 #   scripts/test.sh --fast         check and unit: the gate and the tests that start no process
 #   scripts/test.sh --clients      also other-clients: the official clients of Java, Go and Node
 #   scripts/test.sh --ecosystem    also ecosystem: applications of Spring Cloud Alibaba and Dubbo
+#   scripts/test.sh --chaos        also chaos-full: nodes under a larger load and cut networks; needs root
 #   scripts/test.sh --soak         also soak: what takes minutes by the clock, about a quarter of an hour
 #   scripts/test.sh --only NAME    one layer (repeatable)
 #
@@ -14,14 +15,15 @@
 # Every layer's output is kept in .cache/logs. The last line counts tests: `N passed, N failed`.
 source "$(dirname "$0")/lib.sh"
 
-layers=(check unit build cluster golden clients)
-extra=(other-clients ecosystem soak)
+layers=(check unit build cluster golden clients chaos)
+extra=(other-clients ecosystem chaos-full soak)
 only=() more=()
 while [ $# -gt 0 ]; do
   case $1 in
     --fast) only=(check unit) ;;
     --clients) more+=(other-clients) ;;
     --ecosystem) more+=(ecosystem) ;;
+    --chaos) more+=(chaos-full) ;;
     --soak) more+=(soak) ;;
     --only)
       [ $# -gt 1 ] || die "--only needs a name: ${layers[*]} ${extra[*]}"
@@ -120,9 +122,22 @@ run_ecosystem() {
   with_binary run_tests 'cluster-tests/ecosystem' --ignored --nocapture --test-threads 1
 }
 
-# passed and failed tests in a log, by the closing lines of cargo's and tidy's runners
+# The scenarios of a few minutes, and whether their checker finds what it is for: nodes that serve too early.
+run_chaos() {
+  with_binary scripts/chaos.sh --quick
+  local log=$logs/chaos-without-gate.log
+  if scripts/chaos.sh --quick --without-gate --scenario rolling >"$log" 2>&1 || ! grep -q '^rolling: .*lists: ' "$log"; then
+    echo "chaos: 0 passed, 1 failed; without the gate no list was short"
+    return 1
+  fi
+  echo "chaos: 1 passed, 0 failed; without the gate lists are short, and that is found"
+}
+
+run_chaos-full() { with_binary scripts/chaos.sh; }
+
+# passed and failed tests in a log, by the closing lines of cargo's, tidy's and chaos' runners
 count() {
-  awk '/^test result:/ || /^tidy self-test: [0-9]+ passed/ {
+  awk '/^test result:/ || /^tidy self-test: [0-9]+ passed/ || /^chaos: [0-9]+ passed/ {
          for (i = 2; i <= NF; i++) { if ($i ~ /^passed/) p += $(i - 1); if ($i ~ /^failed/) f += $(i - 1) }
        } END { print p + 0, f + 0 }' "$1"
 }

@@ -21,7 +21,17 @@ pub fn rollcall() -> &'static Path {
 
 /// A command that runs the program, without the `ROLLCALL_` variables of this process.
 pub fn command() -> Command {
-    let mut command = Command::new(rollcall());
+    without_settings(Command::new(rollcall()))
+}
+
+/// As [`command`], in a network namespace, which takes root.
+pub fn command_in(namespace: &str) -> Command {
+    let mut command = Command::new("ip");
+    command.args(["netns", "exec", namespace]).arg(rollcall());
+    without_settings(command)
+}
+
+fn without_settings(mut command: Command) -> Command {
     for (name, _) in std::env::vars_os() {
         if name.to_string_lossy().starts_with("ROLLCALL_") {
             command.env_remove(name);

@@ -1,5 +1,6 @@
 //! A set of nodes that know each other.
 
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,6 +28,7 @@ pub const MORE_FLAGS: &str = "CLUSTER_TESTS_FLAGS";
 pub struct ClusterBuilder {
     n_nodes: usize,
     host: Option<String>,
+    namespaces: Vec<(String, IpAddr)>,
     flags: Vec<String>,
     node_flags: Vec<(usize, Vec<String>)>,
     members: Vec<(usize, Vec<usize>)>,
@@ -54,6 +56,12 @@ impl ClusterBuilder {
     /// by it.
     pub fn on_host(mut self, host: &str) -> Self {
         self.host = Some(host.to_owned());
+        self
+    }
+
+    /// Starts each node in a network namespace, given by its name and the node's address there. They must exist.
+    pub fn in_namespaces(mut self, namespaces: &[(String, IpAddr)]) -> Self {
+        self.namespaces = namespaces.to_vec();
         self
     }
 
@@ -95,6 +103,7 @@ impl ClusterBuilder {
         binary::rollcall();
         let block = match &self.host {
             Some(host) => Block::claim_on(host, self.n_nodes),
+            None if !self.namespaces.is_empty() => Block::claim_in(&self.namespaces),
             None => Block::claim(self.n_nodes),
         };
         let dir = std::env::temp_dir().join(unique(&format!("rollcall-tests-{}", std::process::id())));
@@ -212,6 +221,7 @@ impl Cluster {
         ClusterBuilder {
             n_nodes,
             host: None,
+            namespaces: Vec::new(),
             flags: Vec::new(),
             node_flags: Vec::new(),
             members: Vec::new(),

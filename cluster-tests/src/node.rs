@@ -122,7 +122,10 @@ impl Node {
             .append(true)
             .open(self.log_path())?;
         writeln!(log, "==== start of {} with {:?}", self.address(), self.args)?;
-        let mut command = binary::command();
+        let mut command = match &self.place.namespace {
+            Some(namespace) => binary::command_in(namespace),
+            None => binary::command(),
+        };
         command.args(&self.args).current_dir(&self.dir);
         command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
         let child = binary::spawn(&mut command)?;

@@ -36,6 +36,8 @@ pub struct Place {
     pub ip: IpAddr,
     /// Its main port.
     pub port: u16,
+    /// Network namespace that its process is started in, if not in that of this process.
+    pub namespace: Option<String>,
 }
 
 impl Place {
@@ -60,9 +62,11 @@ impl Place {
     }
 
     fn is_free(&self) -> bool {
-        [self.http(), self.grpc(), self.peer()]
-            .iter()
-            .all(|address| TcpListener::bind(address).is_ok())
+        // A namespace is for its nodes alone, and its ports cannot be tried from here.
+        self.namespace.is_some()
+            || [self.http(), self.grpc(), self.peer()]
+                .iter()
+                .all(|address| TcpListener::bind(address).is_ok())
     }
 }
 
@@ -88,6 +92,7 @@ impl Block {
                 host: ip(last).to_string(),
                 ip: ip(last),
                 port: HTTP,
+                namespace: None,
             };
             let places = (1..=253).take(n_nodes).map(place).collect();
             (places, ip(253), (ip(254), HTTP).into())
@@ -110,11 +115,27 @@ impl Block {
                 host: host.to_owned(),
                 ip,
                 port,
+                namespace: None,
             };
             let ports = (first..first + 90).step_by(usize::from(NEXT_NODE));
             let places = ports.take(n_nodes).map(place).collect();
             (places, ip, (ip, first + 99).into())
         })
+    }
+
+    /// Takes one address in each of these network namespaces, given by their names; nothing else may use them.
+    ///
+    /// # Panics
+    /// There is no namespace, or no port for the claim.
+    pub fn claim_in(namespaces: &[(String, IpAddr)]) -> Self {
+        let place = |(name, ip): &(String, IpAddr)| Place {
+            host: ip.to_string(),
+            ip: *ip,
+            port: HTTP,
+            namespace: Some(name.clone()),
+        };
+        let here = Ipv4Addr::LOCALHOST;
+        Self::first_free(1, |_| (namespaces.iter().map(place).collect(), here.into(), (here, 0).into()))
     }
 
     /// Tries so many choices of places, proxy address and claimed address, from one that other processes hardly begin at.

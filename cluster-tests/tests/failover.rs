@@ -285,7 +285,14 @@ async fn blames_nobody_after_a_freeze(n_nodes: usize) -> Result<()> {
 
     cluster.node(0).freeze();
     tokio::time::sleep(16 * SECOND).await;
-    cluster.node(0).thaw();
+    // A client that asks meanwhile whether its node lives would leave at once if that were refused.
+    let nothing = serde_json::json!({});
+    let asking = client.send("HealthCheckRequest", &nothing);
+    let thawing = async {
+        tokio::time::sleep(SECOND / 10).await;
+        cluster.node(0).thaw();
+    };
+    tokio::join!(asking, thawing).0?.accepted()?;
 
     // It may refuse lists for a moment, but one that it gives has both.
     cluster_tests::always("both are listed after the freeze", 3 * SECOND, || async {

@@ -3,6 +3,7 @@ in processes of their own, and the data of the scenarios.
 
     PROGRAM SERVERS SCRATCH                    runs the scenarios
     PROGRAM SERVERS SCRATCH hold SERVICE...    registers these services until standard input ends or it is killed
+    PROGRAM SERVERS SCRATCH watch SERVICE...   prints `listed SERVICE COUNT` whenever it is told a list, as long
 
 SERVERS are main addresses separated by commas; SCRATCH is a folder for what the clients write. `ok NAME`,
 `FAILED NAME: reason` or `without NAME: reason` is printed for each scenario; a line that starts with `? ` asks for
@@ -138,9 +139,9 @@ class Held:
         self.process.wait()
 
 
-def held_services():
-    """What this process is to hold, if it was started with `hold`."""
-    return sys.argv[4:] if sys.argv[3:4] == ["hold"] else []
+def services_to(verb):
+    """The services that this process was started to `hold` or to `watch`, if it was."""
+    return sys.argv[4:] if sys.argv[3:4] == [verb] else []
 
 
 async def run(scenarios, alone, without):
@@ -168,15 +169,20 @@ async def one(name, scenario):
     return True
 
 
-def main(hold, scenarios, alone, without):
+def main(hold, scenarios, alone, without, watch=None):
     """Does what the arguments say and ends the process: tasks and threads of the clients need not be waited for.
-    `hold` is a coroutine that registers the services it is given."""
+    `hold` is a coroutine that registers the services it is given; `watch` is one that subscribes to them."""
 
-    async def held():
-        await hold(held_services())
+    async def until_told(begin, services):
+        await begin(services)
         await asyncio.to_thread(sys.stdin.read)
         return 0
 
-    code = asyncio.run(held() if held_services() else run(scenarios, alone, without))
+    if held := services_to("hold"):
+        code = asyncio.run(until_told(hold, held))
+    elif watched := services_to("watch"):
+        code = asyncio.run(until_told(watch, watched))
+    else:
+        code = asyncio.run(run(scenarios, alone, without))
     sys.stdout.flush()
     os._exit(code)

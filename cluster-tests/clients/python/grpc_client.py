@@ -38,6 +38,7 @@ from driver import (
     check_listed,
     dubbo_names,
     main,
+    say,
     served,
     served_by_the_living,
     until_async,
@@ -397,6 +398,18 @@ async def hold(services):
         await register(provider, service, "10.2.15.1")
 
 
+async def watch(services):
+    consumer = await client()
+    for service in services:
+
+        async def tell(instances, service=service):
+            say(f"listed {service} {sum(instance.healthy for instance in instances)}")
+
+        await consumer.subscribe(
+            SubscribeServiceParam(service_name=service, group_name=GROUP, subscribe_callback=tell)
+        )
+
+
 async def two_publishers():
     service = f"{CLIENT}-publishers"
     first, second, consumer = await client(0), await client(1), await client(2)
@@ -473,6 +486,7 @@ if __name__ == "__main__":
     main(
         hold,
         SCENARIOS,
+        watch=watch,
         alone={"redo": redo},
         without={
             "no_beat_expiry": "the connection is the beat",

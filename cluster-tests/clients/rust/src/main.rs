@@ -3,6 +3,8 @@
 //!
 //! - `rust-client SERVERS SCRATCH`: runs them; SERVERS are main addresses separated by commas, the folder is not used
 //! - `rust-client SERVERS SCRATCH hold SERVICE...`: registers these until standard input ends or it is killed
+//! - `rust-client SERVERS SCRATCH watch SERVICE...`: subscribes to these, and prints `listed SERVICE COUNT` whenever its
+//!   listener is told a list, until standard input ends or it is killed
 
 mod driver;
 mod scenarios;
@@ -29,7 +31,11 @@ async fn main() {
         [servers, _scratch, hold, services @ ..] if hold == "hold" => {
             scenarios::hold(servers, services).await.map(|()| true)
         }
-        _ => Err(anyhow!("usage: rust-client SERVERS SCRATCH [hold SERVICE...]")),
+        [servers, _scratch, verb, services @ ..] if verb == "watch" => {
+            let local = LocalSet::new();
+            local.run_until(scenarios::watch(servers, services)).await.map(|()| true)
+        }
+        _ => Err(anyhow!("usage: rust-client SERVERS SCRATCH [hold|watch SERVICE...]")),
     };
     let is_good = result.unwrap_or_else(|error| {
         eprintln!("error: {error:#}");

@@ -409,6 +409,17 @@ pub async fn hold(servers: &str, services: &[String]) -> Result<()> {
     end_of_input().await
 }
 
+/// Prints what is told of these services until standard input ends.
+pub async fn watch(servers: &str, services: &[String]) -> Result<()> {
+    let consumer = Nodes::connect(servers).await?.roaming_client().await?;
+    for service in services {
+        let mut seen = Seen::subscribe(&consumer, service).await?;
+        let service = service.clone();
+        tokio::task::spawn_local(async move { seen.print(&service).await });
+    }
+    end_of_input().await
+}
+
 async fn two_publishers(nodes: Rc<Nodes>) -> Result<()> {
     let (first, second) = (nodes.client(0).await?, nodes.client(1).await?);
     let service = "rs-publishers";

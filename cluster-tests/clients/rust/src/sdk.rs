@@ -179,6 +179,14 @@ impl Seen {
         Ok(Seen { lists, listener })
     }
 
+    /// Prints every list that is told, until the client ends.
+    pub async fn print(&mut self, service: &str) {
+        while self.lists.changed().await.is_ok() {
+            let told = self.lists.borrow_and_update().clone().unwrap_or_default();
+            println!("listed {service} {}", told.iter().filter(|instance| instance.healthy).count());
+        }
+    }
+
     /// Ends the subscription to a service of the default group.
     pub async fn unsubscribe(&self, client: &NamingService, service: &str) -> Result<()> {
         Ok(client

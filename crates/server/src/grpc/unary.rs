@@ -54,7 +54,10 @@ impl Unary {
         let node = self.exec.node();
         // A node that leaves or is unlisted sends newcomers away, and goes on to serve the clients that it still has.
         let keeps = || node.serves_reads(self.exec.now()) && transport.established().is_some();
-        let is_served = node.is_ready() || keeps();
+        // One that has to catch up after it stood still gives no lists, but must not lose its clients by that: they would
+        // close their connections, which takes their instances away until they are registered elsewhere.
+        let is_alive = || call == Call::HealthCheck && transport.established().is_some();
+        let is_served = node.is_ready() || keeps() || is_alive();
         if !is_served {
             return Err(node.not_serving().into());
         }
