@@ -96,12 +96,14 @@ pub struct Stamp {
 #[derive(Debug, Default)]
 pub struct HybridClock {
     last: AtomicU64,
+    /// How far the fastest clock of the members is ahead of the wall clock here, in milliseconds.
+    ahead: AtomicU64,
 }
 
 impl HybridClock {
     /// A time greater than every time ticked or observed so far.
     pub fn tick(&self, wall: Millis) -> u64 {
-        let wall = wall.0 << 16;
+        let wall = self.fastest(wall).0 << 16;
         let mut last = self.last.load(Ordering::Relaxed);
         loop {
             let next = wall.max(last + 1);
@@ -120,12 +122,24 @@ impl HybridClock {
         self.last.fetch_max(time, Ordering::Relaxed);
     }
 
-    /// The wall time as this clock sees it: the later of `wall` and the greatest time known, in milliseconds.
+    /// Takes note of the [`wall`](HybridClock::wall) time that another member's clock shows now, and goes with it from
+    /// here on if it is later. Without this a member would not know how far another one's clock is ahead that writes
+    /// nothing.
+    pub fn follow(&self, theirs: Millis, wall: Millis) {
+        self.ahead.fetch_max(theirs.since(wall).0, Ordering::Relaxed);
+    }
+
+    fn fastest(&self, wall: Millis) -> Millis {
+        wall + Millis(self.ahead.load(Ordering::Relaxed))
+    }
+
+    /// The wall time as this clock sees it: that of the fastest clock of the members, and not before the greatest time
+    /// known, in milliseconds.
     ///
     /// What clients get as `lastRefTime` comes from here, so that a client that moves to a member with a slow clock
     /// is not told an older time than it holds.
     pub fn wall(&self, wall: Millis) -> Millis {
-        Millis(wall.0.max(self.last.load(Ordering::Relaxed) >> 16))
+        Millis(self.fastest(wall).0.max(self.last.load(Ordering::Relaxed) >> 16))
     }
 }
 
@@ -141,6 +155,17 @@ mod tests {
         let c = clock.tick(Millis(50));
         assert!(a < b && b < c);
         assert_eq!(c >> 16, 100, "the wall part does not go back");
+    }
+
+    #[test]
+    fn the_clock_goes_with_the_fastest_one() {
+        let clock = HybridClock::default();
+        clock.follow(Millis(700), Millis(500));
+        clock.follow(Millis(600), Millis(550));
+        assert_eq!(clock.wall(Millis(560)), Millis(760));
+        assert_eq!(clock.tick(Millis(560)), 760 << 16);
+        clock.follow(Millis(100), Millis(600));
+        assert_eq!(clock.wall(Millis(600)), Millis(800));
     }
 
     #[test]

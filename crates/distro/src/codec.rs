@@ -10,11 +10,13 @@ use flate2::Compression;
 use flate2::read::DeflateDecoder;
 use flate2::write::DeflateEncoder;
 
-use crate::message::{Forward, ForwardReply, Frame, LinkHello, LinkRefusal, Op, Probe, Reply, Welcome};
+use crate::message::{
+    Brief, Forward, ForwardReply, Frame, FullProbe, LinkHello, LinkRefusal, Op, Probe, Reply, Welcome,
+};
 
 /// The newest format version this code speaks.
-pub const FORMAT: u8 = 2;
-/// The oldest format version this code speaks.
+pub const FORMAT: u8 = 3;
+/// The oldest format version this code speaks. What is said before both sides know of each other's is written in it.
 pub const OLDEST_FORMAT: u8 = 2;
 /// Largest body, before compression, in bytes.
 pub const MAX_BODY: usize = 16 << 20;
@@ -58,6 +60,11 @@ pub enum CodecError {
 pub trait Message: Encode + Decode<()> {
     /// Number of the kind in the head.
     const KIND: u8;
+
+    /// The format version that brought this message.
+    fn since(&self) -> u8 {
+        OLDEST_FORMAT
+    }
 }
 
 macro_rules! kinds {
@@ -68,8 +75,38 @@ macro_rules! kinds {
 
 kinds! {
     1 LinkHello, 2 Challenge, 3 Proof, 4 Result<Welcome, LinkRefusal>,
-    5 Frame, 6 Reply, 7 Probe, 8 Forward, 9 ForwardReply,
+    7 FullProbe, 8 Forward, 9 ForwardReply,
     10 Verdict, 11 Sealed, 12 Op,
+}
+
+impl Message for Frame {
+    const KIND: u8 = 5;
+
+    fn since(&self) -> u8 {
+        match self {
+            Frame::RowsOf { .. } | Frame::BeatsFor { .. } => 3,
+            _ => OLDEST_FORMAT,
+        }
+    }
+}
+
+impl Message for Reply {
+    const KIND: u8 = 6;
+
+    fn since(&self) -> u8 {
+        match self {
+            Reply::Relay { .. } => 3,
+            _ => OLDEST_FORMAT,
+        }
+    }
+}
+
+impl Message for Brief {
+    const KIND: u8 = 13;
+
+    fn since(&self) -> u8 {
+        3
+    }
 }
 
 /// The acceptor's challenge: second message of the handshake.
@@ -120,23 +157,68 @@ fn config() -> bincode::config::Configuration<
     bincode::config::standard().with_limit::<MAX_BODY>()
 }
 
-/// The bytes of `message`.
+/// The bytes of `message` in the newest format.
 ///
 /// # Errors
 /// [`CodecError::Body`] when the message is larger than [`MAX_BODY`]; senders keep theirs far below.
 pub fn encode<M: Message>(message: &M) -> Result<Vec<u8>, CodecError> {
+    encode_as(FORMAT, message)
+}
+
+/// The bytes of `message` for a member that speaks `format`.
+///
+/// # Errors
+/// [`CodecError::Version`] when that format does not have the message, and those of [`encode`].
+pub fn encode_as<M: Message>(format: u8, message: &M) -> Result<Vec<u8>, CodecError> {
+    if !(message.since()..=FORMAT).contains(&format) {
+        return Err(CodecError::Version(format));
+    }
     let body = bincode::encode_to_vec(message, config()).map_err(|e| CodecError::Body(e.to_string()))?;
     if body.len() < DEFLATE_FROM {
-        let mut bytes = vec![FORMAT, M::KIND, 0];
+        let mut bytes = vec![format, M::KIND, 0];
         bytes.extend_from_slice(&body);
         return Ok(bytes);
     }
-    let head = vec![FORMAT, M::KIND, FLAG_DEFLATED];
+    let head = vec![format, M::KIND, FLAG_DEFLATED];
     let mut encoder = DeflateEncoder::new(head, Compression::fast());
     encoder
         .write_all(&body)
         .map_err(|e| CodecError::Body(e.to_string()))?;
     encoder.finish().map_err(|e| CodecError::Body(e.to_string()))
+}
+
+/// The format version that encoded bytes name in their head.
+///
+/// # Errors
+/// [`CodecError`] when they have none, or one that is not spoken here.
+pub fn format_of(bytes: &[u8]) -> Result<u8, CodecError> {
+    match bytes.first() {
+        None => Err(CodecError::Short(0)),
+        Some(version) if (OLDEST_FORMAT..=FORMAT).contains(version) => Ok(*version),
+        Some(version) => Err(CodecError::Version(*version)),
+    }
+}
+
+/// The bytes of a probe, in the format that has its kind.
+///
+/// # Errors
+/// Those of [`encode`].
+pub fn encode_probe(probe: &Probe) -> Result<Vec<u8>, CodecError> {
+    match probe {
+        Probe::Full(full) => encode_as(OLDEST_FORMAT, full),
+        Probe::Brief(brief) => encode_as(FORMAT, brief),
+    }
+}
+
+/// Reads a probe of either kind.
+///
+/// # Errors
+/// Those of [`decode`].
+pub fn decode_probe(bytes: &[u8]) -> Result<Probe, CodecError> {
+    match bytes.get(1) {
+        Some(&Brief::KIND) => decode(bytes).map(Probe::Brief),
+        _ => decode(bytes).map(Probe::Full),
+    }
 }
 
 /// Reads one message of kind `M`.
@@ -147,17 +229,15 @@ pub fn decode<M: Message>(bytes: &[u8]) -> Result<M, CodecError> {
     let [version, kind, flags, body @ ..] = bytes else {
         return Err(CodecError::Short(bytes.len()));
     };
-    if !(OLDEST_FORMAT..=FORMAT).contains(version) {
-        return Err(CodecError::Version(*version));
-    }
+    format_of(bytes)?;
     if *kind != M::KIND {
         return Err(CodecError::Kind {
             found: *kind,
             expected: M::KIND,
         });
     }
-    match *flags {
-        0 => decode_body(body),
+    let message: M = match *flags {
+        0 => decode_body(body)?,
         FLAG_DEFLATED => {
             let mut plain = Vec::new();
             let limit = MAX_BODY as u64 + 1;
@@ -168,9 +248,13 @@ pub fn decode<M: Message>(bytes: &[u8]) -> Result<M, CodecError> {
             if plain.len() > MAX_BODY {
                 return Err(CodecError::TooLarge);
             }
-            decode_body(&plain)
+            decode_body(&plain)?
         }
-        other => Err(CodecError::Flags(other)),
+        other => return Err(CodecError::Flags(other)),
+    };
+    match message.since() <= *version {
+        true => Ok(message),
+        false => Err(CodecError::Version(*version)),
     }
 }
 

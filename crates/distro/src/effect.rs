@@ -41,8 +41,10 @@ pub enum Report {
     CatchingUp,
     /// Another member counts as dead.
     MemberDead(MemberId, Death),
-    /// Another member that counted as dead answers again.
+    /// Another member that counted as dead answers again, to this member or to others.
     MemberBack(MemberId),
+    /// Another member answers others and not this one.
+    MemberCut(MemberId),
     /// Whoever answers says that this member is not in its list.
     Unlisted,
     /// This member, which was unlisted, is listed again.

@@ -20,6 +20,8 @@ use rollcall_core::registry::change::ClientId;
 use rollcall_core::{Latencies, LatencyCounts, MemberId, Millis, Now, Registry, Stamp};
 use smol_str::SmolStr;
 
+use crate::codec::OLDEST_FORMAT;
+use crate::detector::{BRIEF, DetectorCounts, Pace};
 use crate::effect::{Effect, Effects, Report};
 use crate::faults::{Fault, Faults};
 use crate::gate::{self, Contact, PeerProgress, Verdict};
@@ -27,12 +29,12 @@ use crate::graces::{Graces, Over};
 use crate::inbound::Inbound;
 use crate::log::Log;
 use crate::members::{Death, Member, MemberTable, OwnershipView, ProbeResult};
-use crate::message::{Followed, LinkHello, LinkRefusal, Probe, check_names};
+use crate::message::{Brief, Followed, FullProbe, LinkHello, LinkRefusal, Probe, State, check_names};
 use crate::outbound::Outbound;
 use crate::repairs::{Repair, Repairs};
 
 /// A tick that comes this late means that this process stood still: what it has not heard meanwhile says nothing.
-const STALL: Millis = Millis(2_000);
+pub(crate) const STALL: Millis = Millis(2_000);
 /// After standing still for this long the others may have counted this member as dead, and its clients may have moved:
 /// it serves no list before it has caught up.
 const LONG_STALL: Millis = Millis(4_000);
@@ -54,8 +56,10 @@ pub struct DistroConfig {
     pub log_capacity: usize,
     /// Period of probes.
     pub probe_interval: Millis,
-    /// Missed probes in a row that make a death.
+    /// Periods without an answer to anyone that make a death.
     pub probe_misses: u32,
+    /// The newest format version to speak; below [`FORMAT`](crate::codec::FORMAT) this member behaves as one of an earlier version does.
+    pub newest_format: u8,
     /// Period of digests.
     pub verify_interval: Millis,
     /// Longest wait for all data at start.
@@ -97,6 +101,8 @@ pub struct DistroCounters {
     pub stalls: AtomicU64,
     /// The gate was opened by its limit (0 or 1).
     pub gate_limit_reached: AtomicU64,
+    /// Rows of members out of reach that others brought or had removed.
+    pub rows_relayed: AtomicU64,
 }
 
 /// Which process of a member.
@@ -114,6 +120,8 @@ pub(crate) struct Peer {
     pub(crate) inbound: Mutex<Inbound>,
     /// How far this member's log is followed here. The innermost of all locks.
     pub(crate) followed: Mutex<Followed>,
+    /// When a digest of the member last agreed with what is held of it here, as monotonic time; 0 for never.
+    pub(crate) agreed: AtomicU64,
     /// Time from a write of this member until the peer has said that it is applied there.
     pub(crate) synced: Latencies,
 }
@@ -146,6 +154,7 @@ impl Peer {
             outbound: Mutex::default(),
             inbound: Mutex::new(Inbound::of(known)),
             followed: Mutex::default(),
+            agreed: AtomicU64::new(0),
             synced: Latencies::default(),
         }
     }
@@ -179,10 +188,13 @@ pub struct Engine {
     is_leaving: AtomicBool,
     start: Mutex<Start>,
     next_link: AtomicU64,
-    clockwork: Mutex<Clockwork>,
     last_tick: AtomicU64,
     /// When it last went on after standing still for long, 0 for never.
     went_on: AtomicU64,
+    /// Some member lives and is reached by others only.
+    pub(crate) is_any_cut: AtomicBool,
+    /// Something that this member's writes need does not work.
+    is_impaired: AtomicBool,
     pub(crate) graces: Graces,
     pub(crate) repairs: Repairs,
 }
@@ -200,16 +212,16 @@ pub(crate) struct Start {
     pub(crate) must_follow: Vec<Followed>,
 }
 
-#[derive(Debug)]
-struct Clockwork {
-    next_probe: Millis,
-}
-
 impl Engine {
     /// The engine of a process that starts now. `boot` is random and tells this process from others of its member.
     pub fn new(config: DistroConfig, registry: Arc<Registry>, boot: u64, now: Now) -> Self {
         let me = MemberId::of(&config.address);
-        let members = MemberTable::new(&config.address, &config.members, config.probe_misses);
+        let pace = Pace {
+            interval: config.probe_interval,
+            misses: config.probe_misses,
+            seed: boot,
+        };
+        let members = MemberTable::new(&config.address, boot, &config.members, pace);
         let peers: Peers = members
             .peers()
             .iter()
@@ -217,7 +229,7 @@ impl Engine {
             .collect();
         let is_ready = peers.is_empty() || config.faults.has(Fault::NoGate);
         let mapper = config.mapper.clone();
-        let view = OwnershipView::new((me, is_ready), &members, mapper, None, now.mono);
+        let view = OwnershipView::new((me, is_ready, false), &members, mapper, None, now.mono);
         let epoch = if config.faults.has(Fault::ReusedEpoch) {
             1
         } else {
@@ -252,7 +264,8 @@ impl Engine {
             repairs: Repairs::default(),
             last_tick: AtomicU64::new(now.mono.0),
             went_on: AtomicU64::new(0),
-            clockwork: Mutex::new(Clockwork { next_probe: now.mono }),
+            is_any_cut: AtomicBool::new(false),
+            is_impaired: AtomicBool::new(false),
             registry,
             config,
         }
@@ -276,6 +289,7 @@ impl Engine {
     /// until their publishers show up anywhere.
     pub(crate) fn change_identity(&self, effects: &mut Effects) {
         self.boot.fetch_add(1, Ordering::Relaxed);
+        self.members.lock().boot = self.boot();
         self.raise_epoch(self.epoch() + 1, effects);
     }
 
@@ -401,7 +415,7 @@ impl Engine {
         LinkHello {
             cluster: self.config.cluster.clone(),
             mapper: self.config.mapper.name().to_owned(),
-            formats: (crate::codec::OLDEST_FORMAT, crate::codec::FORMAT),
+            formats: (OLDEST_FORMAT, self.config.newest_format),
             member: self.config.address.to_string(),
             epoch: self.epoch(),
             boot: self.boot(),
@@ -415,22 +429,46 @@ impl Engine {
         self.n_sdk_connections.store(told(n_sdk), Ordering::Relaxed);
     }
 
-    /// What this member says of itself in probes.
-    pub fn probe(&self) -> Probe {
-        Probe {
-            cluster: self.config.cluster.clone(),
-            mapper: self.config.mapper.name().to_owned(),
-            member: self.config.address.to_string(),
+    /// What this member says of itself.
+    fn state(&self, list: u64, incarnation: u32) -> State {
+        State {
             epoch: self.epoch(),
             boot: self.boot(),
+            incarnation,
             ready: self.is_ready(),
             leaving: self.is_leaving(),
+            impaired: self.is_impaired(),
             rows: self.registry.n_rows() as u64,
             connections: self.n_connections.load(Ordering::Relaxed),
             sdk_connections: self.n_sdk_connections.load(Ordering::Relaxed),
             count: self.n_told.fetch_add(1, Ordering::Relaxed),
-            members: self.list().iter().map(ToString::to_string).collect(),
+            list,
         }
+    }
+
+    /// What this member says in a question or an answer of format 2.
+    fn full_probe(&self, members: &MemberTable) -> FullProbe {
+        let state = self.state(members.list_hash(), 0);
+        FullProbe {
+            cluster: self.config.cluster.clone(),
+            mapper: self.config.mapper.name().to_owned(),
+            member: self.config.address.to_string(),
+            epoch: state.epoch,
+            boot: state.boot,
+            ready: state.ready,
+            leaving: state.leaving,
+            rows: state.rows,
+            connections: state.connections,
+            sdk_connections: state.sdk_connections,
+            count: state.count,
+            members: members.list().iter().map(ToString::to_string).collect(),
+        }
+    }
+
+    fn brief(&self, to: MemberId, members: &mut MemberTable, now: Now) -> Brief {
+        let state = self.state(members.list_hash(), members.incarnation());
+        let names = (self.config.cluster.as_str(), self.config.mapper.name());
+        members.brief_for(to, names, state, self.registry.clock().wall(now.wall).0)
     }
 
     /// Takes at least this epoch. Rows and log stay: it is the same process.
@@ -469,8 +507,8 @@ impl Engine {
     /// Does what is due: probes, digests, relayed beats, ends of graces, the gate. Returns when to come back.
     pub fn tick(&self, now: Now, effects: &mut Effects) -> Millis {
         self.notice_stall(now, effects);
-        let next_probe = self.send_probes(now, effects);
-        let mut next = next_probe;
+        let mut next = self.members.lock().tick(now.mono);
+        self.carry_out(now, effects);
         for peer in self.peers().values() {
             if let Some(due) = peer.outbound.lock().next_due(self.config.verify_interval) {
                 if due <= now.mono {
@@ -506,7 +544,20 @@ impl Engine {
     pub fn start_leaving(&self, now: Now, effects: &mut Effects) {
         self.is_leaving.store(true, Ordering::Relaxed);
         self.renew_view(now.mono);
-        self.probe_all(effects);
+        self.probe_all(now, effects);
+    }
+
+    /// Something that this member's writes need does not work, or works again: others own its services meanwhile.
+    pub fn set_impaired(&self, is_impaired: bool, now: Now, effects: &mut Effects) {
+        if self.is_impaired.swap(is_impaired, Ordering::Relaxed) != is_impaired {
+            self.renew_view(now.mono);
+            self.probe_all(now, effects);
+        }
+    }
+
+    /// True while this member says that its writes hang.
+    pub fn is_impaired(&self) -> bool {
+        self.is_impaired.load(Ordering::Relaxed)
     }
 
     // === probes ===
@@ -518,51 +569,73 @@ impl Engine {
             ProbeResult::Answer(said) if self.check_probe(&said).is_err() => ProbeResult::Missed,
             result => result,
         };
-        let was_dead = self.members.lock().peer(to).is_some_and(|m| m.death.is_some());
-        let is_answer = matches!(result, ProbeResult::Answer(_));
-        let death = self.members.lock().note(to, result, now.mono);
+        if let ProbeResult::Answer(said) = &result {
+            self.follow_clock(said, now);
+        }
+        self.members.lock().note(to, &result, now.mono);
         self.take_turnover(now, effects);
-        if was_dead && is_answer {
-            effects.push(Effect::Report(Report::MemberBack(to)));
-            self.prolong_grace(to, now.mono);
-        }
-        if let Some(death) = death {
-            effects.push(Effect::Report(Report::MemberDead(to, death)));
-            self.begin_grace(to, death, now, effects);
-        }
+        self.carry_out(now, effects);
     }
 
-    /// Takes a probe of another member and answers it.
+    /// Takes a probe of another member and answers it, in the format of the question.
     ///
     /// # Errors
     /// [`LinkRefusal`] when the sender is not a member of this cluster.
     pub fn on_probe(&self, probe: &Probe, now: Now, effects: &mut Effects) -> Result<Probe, LinkRefusal> {
         self.check_probe(probe)?;
-        let from = MemberId::of(&probe.member);
+        let from = MemberId::of(probe.member());
         if self.peer(from).is_none() {
             return Err(LinkRefusal::NotAMember {
-                member: probe.member.clone(),
+                member: probe.member().to_owned(),
             });
         }
-        let is_news = {
-            let mut members = self.members.lock();
-            let former = members.peer(from).and_then(|m| m.said.as_ref());
-            let is_same = |said: &Probe| {
-                (said.ready, said.leaving, &said.members) == (probe.ready, probe.leaving, &probe.members)
-            };
-            let is_news = !former.is_some_and(is_same);
-            members.note_said(probe);
-            is_news
-        };
-        if is_news {
+        self.follow_clock(probe, now);
+        self.members.lock().note_said(probe, now.mono);
+        self.carry_out(now, effects);
+        let mut members = self.members.lock();
+        Ok(match probe {
+            Probe::Full(_) => Probe::Full(self.full_probe(&members)),
+            Probe::Brief(_) => Probe::Brief(self.brief(from, &mut members, now)),
+        })
+    }
+
+    /// Carries out what the detector has decided.
+    pub(crate) fn carry_out(&self, now: Now, effects: &mut Effects) {
+        let steps = self.members.lock().take_steps();
+        if steps.is_news || !steps.died.is_empty() || !steps.back.is_empty() || !steps.cut.is_empty() {
             self.take_turnover(now, effects);
         }
-        Ok(self.probe())
+        for id in steps.back {
+            effects.push(Effect::Report(Report::MemberBack(id)));
+            self.prolong_grace(id, now.mono);
+        }
+        for id in steps.cut {
+            effects.push(Effect::Report(Report::MemberCut(id)));
+        }
+        for (id, death) in steps.died {
+            effects.push(Effect::Report(Report::MemberDead(id, death)));
+            self.begin_grace(id, death, now, effects);
+        }
+        for id in steps.probes {
+            self.probe(id, now, effects);
+        }
+    }
+
+    fn follow_clock(&self, said: &Probe, now: Now) {
+        if let Probe::Brief(brief) = said {
+            self.registry.clock().follow(Millis(brief.time), now.wall);
+        }
     }
 
     fn check_probe(&self, probe: &Probe) -> Result<(), LinkRefusal> {
+        if matches!(probe, Probe::Brief(_)) && self.config.newest_format < BRIEF {
+            return Err(LinkRefusal::Format {
+                theirs: (BRIEF, BRIEF),
+                ours: (OLDEST_FORMAT, self.config.newest_format),
+            });
+        }
         let ours = (self.config.cluster.as_str(), self.config.mapper.name());
-        check_names(ours, (&probe.cluster, &probe.mapper))
+        check_names(ours, probe.names())
     }
 
     /// A request to a member failed: do not count on it until it answers a probe.
@@ -580,20 +653,38 @@ impl Engine {
         self.members.lock().peer(id).is_some_and(Member::is_trusted)
     }
 
-    fn send_probes(&self, now: Now, effects: &mut Effects) -> Millis {
-        let mut clockwork = self.clockwork.lock();
-        if now.mono >= clockwork.next_probe {
-            clockwork.next_probe = now.mono + self.config.probe_interval;
-            self.probe_all(effects);
-        }
-        clockwork.next_probe
+    /// Asks a member for its state.
+    pub(crate) fn probe(&self, to: MemberId, now: Now, effects: &mut Effects) {
+        let mut members = self.members.lock();
+        members.note_sent(to, now.mono);
+        let probe = match members.format(to) >= BRIEF {
+            true => Probe::Brief(self.brief(to, &mut members, now)),
+            false => Probe::Full(self.full_probe(&members)),
+        };
+        effects.push(Effect::Probe(to, probe));
     }
 
-    pub(crate) fn probe_all(&self, effects: &mut Effects) {
-        let probe = self.probe();
+    /// Tells everyone at once what others act upon.
+    pub(crate) fn probe_all(&self, now: Now, effects: &mut Effects) {
         for peer in self.peers().keys() {
-            effects.push(Effect::Probe(*peer, probe.clone()));
+            self.probe(*peer, now, effects);
         }
+    }
+
+    /// A link with the member broke, or something else lets doubt that it lives: probes it now.
+    pub(crate) fn doubt(&self, id: MemberId, now: Now, effects: &mut Effects) {
+        {
+            let mut members = self.members.lock();
+            members.note_time(now.mono);
+            members.doubt(id);
+            members.look(now.mono);
+        }
+        self.carry_out(now, effects);
+    }
+
+    /// What the failure detector has counted.
+    pub fn detector_counts(&self) -> DetectorCounts {
+        self.members.lock().detector_counts()
     }
 
     fn notice_stall(&self, now: Now, effects: &mut Effects) {
@@ -625,12 +716,15 @@ impl Engine {
 
     pub(crate) fn renew_view(&self, now: Millis) {
         let members = self.members.lock();
+        let is_any_cut = members.peers().iter().any(|m| m.relay().is_some());
+        self.is_any_cut.store(is_any_cut, Ordering::Relaxed);
         let former = self.view();
         let since = match self.config.faults.has(Fault::NoTakeoverGrace) {
             true => Millis(0),
             false => now,
         };
-        let (me, mapper) = ((self.me, self.is_ready()), self.config.mapper.clone());
+        let me = (self.me, self.is_ready(), self.is_impaired());
+        let mapper = self.config.mapper.clone();
         let view = OwnershipView::new(me, &members, mapper, Some(&former), since);
         *self.view.write() = Arc::new(view);
     }
@@ -787,7 +881,7 @@ impl Engine {
             self.counters.gate_limit_reached.store(1, Ordering::Relaxed);
         }
         self.renew_view(now.mono);
-        self.probe_all(effects);
+        self.probe_all(now, effects);
         effects.push(Effect::Report(Report::Ready { complete }));
     }
 }

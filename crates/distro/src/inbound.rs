@@ -43,6 +43,8 @@ pub(crate) struct Inbound {
     /// Its orphans here are of an earlier process, not of the one whose log is followed.
     pub(crate) orphans_are_former: bool,
     is_ack_due: bool,
+    /// When the last frame came, or the link was taken.
+    heard: Millis,
     replies: VecDeque<Reply>,
 }
 
@@ -87,6 +89,17 @@ impl Inbound {
         )
     }
 
+    /// When its link brought something the last time; 0 for never.
+    pub(crate) fn heard(&self) -> Millis {
+        self.heard
+    }
+
+    /// A later process of the member than this one is followed.
+    pub(crate) fn follows_later_than(&self, process: Process) -> bool {
+        self.known
+            .is_some_and(|known| known.boot != process.boot && known.epoch >= process.epoch)
+    }
+
     /// Drops the link: what waits on it is old. The member will dial again and go on where it was.
     pub(crate) fn distrust(&mut self) {
         self.link = None;
@@ -124,6 +137,10 @@ impl Engine {
         if inbound.is_retired {
             return Err(not_a_member(hello));
         }
+        let process = Process {
+            epoch: hello.epoch,
+            boot: hello.boot,
+        };
         let is_same_process = inbound.known.is_some_and(|known| known.boot == hello.boot);
         if let Some(Process { epoch, .. }) = inbound.known
             && !is_same_process
@@ -132,13 +149,7 @@ impl Engine {
             if hello.epoch <= epoch {
                 return Err(LinkRefusal::EpochUsed { at_least: epoch + 1 });
             }
-            if self.registry.mark_orphans(peer.id, now, &mut effects.changes) > 0 {
-                self.graces.grant(peer.id, now.mono + self.config.orphan_gone);
-            }
-            *inbound = Inbound {
-                orphans_are_former: true,
-                ..Inbound::default()
-            };
+            self.take_process(&peer, &mut inbound, process, now, effects);
         } else if is_same_process && !inbound.orphans_are_former && self.graces.end(peer.id) {
             self.registry.unmark_orphans(peer.id, now, &mut effects.changes);
         }
@@ -152,14 +163,15 @@ impl Engine {
             },
             None => Resume::At { seq: inbound.applied },
         };
-        inbound.known = Some(Process {
-            epoch: hello.epoch,
-            boot: hello.boot,
-        });
+        inbound.known = Some(process);
         let link = self.new_link(peer.id);
         inbound.link = Some(link);
+        inbound.heard = now.mono;
         inbound.replies.clear();
         inbound.is_ack_due = false;
+        peer.agreed.store(0, Ordering::Relaxed);
+        let format = hello.formats.1.min(self.config.newest_format);
+        self.members.lock().note_format(peer.id, format);
         drop(inbound);
         self.forget_all_load(peer.id);
         self.step_gate(now, effects);
@@ -174,14 +186,36 @@ impl Engine {
         ))
     }
 
+    /// Follows this process of a member from now on: what is held of a former one are orphans.
+    pub(crate) fn take_process(
+        &self,
+        peer: &Peer,
+        inbound: &mut Inbound,
+        process: Process,
+        now: Now,
+        effects: &mut Effects,
+    ) {
+        if inbound.known.is_some_and(|known| known.boot != process.boot) {
+            if self.registry.mark_orphans(peer.id, now, &mut effects.changes) > 0 {
+                self.graces.grant(peer.id, now.mono + self.config.orphan_gone);
+            }
+            *inbound = Inbound {
+                orphans_are_former: true,
+                heard: inbound.heard,
+                ..Inbound::default()
+            };
+        }
+        inbound.known = Some(process);
+    }
+
     fn check_hello(&self, hello: &LinkHello) -> Result<Arc<Peer>, LinkRefusal> {
         self.hello().check(hello)?;
         let id = MemberId::of(&hello.member);
         self.peer(id).ok_or_else(|| not_a_member(hello))
     }
 
-    /// An inbound link broke.
-    pub fn inbound_down(&self, link: LinkId) {
+    /// An inbound link broke: whether the member lives is to be seen at once.
+    pub fn inbound_down(&self, link: LinkId, now: Now, effects: &mut Effects) {
         if let Some(peer) = self.inbound_peer(link) {
             let mut inbound = peer.inbound.lock();
             if inbound.link == Some(link) {
@@ -189,6 +223,7 @@ impl Engine {
                 inbound.replies.clear();
                 drop(inbound);
                 self.forget_all_load(peer.id);
+                self.doubt(peer.id, now, effects);
             }
         }
     }
@@ -235,11 +270,25 @@ impl Engine {
         effects: &mut Effects,
     ) -> Result<(), LinkError> {
         let peer = self.inbound_peer(link).ok_or(LinkError::Closed)?;
+        // Before the link is locked, as it locks other links.
+        let relays = match &frame {
+            Frame::Digest { .. } => self.relays_through(peer.id, now, effects),
+            _ => Vec::new(),
+        };
         let mut inbound = peer.inbound.lock();
         if inbound.link != Some(link) {
             return Err(LinkError::Closed);
         }
+        inbound.heard = now.mono;
+        if let Frame::BeatsFor { owner, rows } = frame {
+            drop(inbound);
+            self.pass_on_beats(MemberId(owner), rows, now);
+            return Ok(());
+        }
         self.take_frame(&peer, &mut inbound, frame, now, effects)?;
+        for relay in relays {
+            inbound.reply(relay);
+        }
         if inbound.is_ack_due || !inbound.replies.is_empty() {
             effects.push(Effect::RepliesReady(peer.id));
         }
@@ -283,7 +332,6 @@ impl Engine {
                 self.follow(peer, inbound, seq);
                 inbound.loading = Some(0);
                 inbound.is_loaded = false;
-                inbound.is_stale = false;
                 inbound.is_incomplete = false;
             }
             Frame::SnapshotRows {
@@ -338,14 +386,23 @@ impl Engine {
             }
             Frame::Digest { seq, root, absent } => {
                 if u64::from(seq) == inbound.applied && inbound.loading.is_none() {
-                    self.compare_digest(peer, inbound, root.into(), &absent);
+                    self.compare_digest(peer, inbound, root.into(), &absent, now);
                 }
             }
             Frame::Buckets { origin, digests } => self.compare_buckets(inbound, origin, &digests),
             Frame::Ids { origin, bucket, rows } => {
                 self.compare_ids(peer, inbound, origin, bucket, rows, now, effects);
             }
-            Frame::Rows { rows } => self.take_rows(peer, inbound, rows, now, effects),
+            Frame::Rows { rows } => self.take_rows(peer, inbound, peer.id, rows, now, effects),
+            Frame::RowsOf { origin, rows } => {
+                let origin = MemberId(origin);
+                if self.relay_of(origin) == Some(peer.id) {
+                    { &self.counters.rows_relayed }.fetch_add(rows.len() as u64, Ordering::Relaxed);
+                    self.take_rows(peer, inbound, origin, rows, now, effects);
+                }
+            }
+            // Passed on before the link was locked.
+            Frame::BeatsFor { .. } => {}
             Frame::Beats { rows } => {
                 for (service, keys) in rows {
                     let service = ServiceKey::from(&service);
@@ -416,7 +473,14 @@ impl Engine {
 
     // === verify ===
 
-    fn compare_digest(&self, peer: &Peer, inbound: &mut Inbound, root: u64, absent: &[(Fixed64, Fixed64)]) {
+    fn compare_digest(
+        &self,
+        peer: &Peer,
+        inbound: &mut Inbound,
+        root: u64,
+        absent: &[(Fixed64, Fixed64)],
+        now: Now,
+    ) {
         if self.config.faults.has(Fault::NoRepair) {
             inbound.is_stale = false;
             return;
@@ -435,6 +499,7 @@ impl Engine {
             inbound.reply(Reply::WantBuckets { origin: peer.id.0 });
         } else {
             inbound.is_stale = false;
+            peer.agreed.store(now.mono.0.max(1), Ordering::Relaxed);
         }
         // Rows whose writer both see as absent: nobody else speaks for them.
         for (origin, theirs) in absent {
@@ -494,7 +559,8 @@ impl Engine {
             return;
         }
         let rows = self.registry.rows_with_ids(at, id, &extra);
-        if id == peer.id && !self.config.faults.has(Fault::LostRemoval) {
+        let speaks_for_it = id == peer.id || self.relay_of(id) == Some(peer.id);
+        if speaks_for_it && !self.config.faults.has(Fault::LostRemoval) {
             let n_forgotten = self
                 .registry
                 .forget_rows(at, id, &extra, now, &mut effects.changes);
@@ -517,11 +583,19 @@ impl Engine {
     }
 
     /// Rows that were asked for. Where what is here is newer, the peer gets that.
-    fn take_rows(&self, peer: &Peer, inbound: &mut Inbound, rows: Vec<Op>, now: Now, effects: &mut Effects) {
+    fn take_rows(
+        &self,
+        peer: &Peer,
+        inbound: &mut Inbound,
+        origin: MemberId,
+        rows: Vec<Op>,
+        now: Now,
+        effects: &mut Effects,
+    ) {
         let mut back = Vec::new();
         for op in rows {
             self.counters.rows_repaired.fetch_add(1, Ordering::Relaxed);
-            let offered = row_op(op.clone(), peer.id);
+            let offered = row_op(op.clone(), origin);
             if let Some(subject) = offered.subject() {
                 self.repairs.note(peer.id, subject, false, now);
             }
@@ -530,7 +604,7 @@ impl Engine {
                 back.push(Op::from(&newer));
                 continue;
             }
-            self.apply(peer.id, op, now, effects);
+            self.apply(origin, op, now, effects);
         }
         for chunk in back.chunks(MAX_OFFER) {
             inbound.reply(Reply::Offer { rows: chunk.to_vec() });

@@ -5,6 +5,7 @@
 
 pub mod codec;
 pub mod convert;
+mod detector;
 pub mod effect;
 pub mod engine;
 pub mod faults;
@@ -16,8 +17,11 @@ pub mod members;
 mod membership;
 pub mod message;
 pub mod outbound;
+mod probe;
+mod relay;
 mod repairs;
 
+pub use detector::{DetectorCounts, Pace};
 pub use effect::{Effect, Effects, Report};
 pub use engine::{DistroConfig, DistroCounters, Engine, LinkId, PeerStatus};
 pub use faults::{Fault, Faults};

@@ -8,7 +8,8 @@ use rollcall_core::registry::beats::Judge;
 use rollcall_core::{MemberId, Millis, ServiceKey};
 use smol_str::SmolStr;
 
-use crate::message::Probe;
+use crate::detector::{Detector, Pace, Watch};
+use crate::probe::{self, Probe, State};
 
 /// State of a member, with the names that operators know (`spec/distro.md` §2.3).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -17,9 +18,9 @@ pub enum MemberState {
     Starting,
     /// It answers and is ready.
     Up,
-    /// Some probes in a row were missed.
+    /// It does not answer this member, it may be dead, or it says that it is impaired.
     Suspicious,
-    /// It refused a connection, or missed too many probes.
+    /// It refuses connections, or nobody has reached it for too long.
     Down,
     /// It answers, and does not list this member; of this member itself: no other lists it.
     Isolated,
@@ -68,14 +69,35 @@ pub struct Member {
     pub is_listed: bool,
     /// It has answered that it does not know this member. What it holds is out of reach then.
     pub disowns: bool,
-    /// What it said of itself last.
-    pub said: Option<Probe>,
-    /// Probes missed in a row.
+    /// What it said of itself last, to this member or to others.
+    pub said: Option<State>,
+    /// The last of its member lists that is known here.
+    pub(crate) list: Option<KnownList>,
+    /// The newest format version that both speak; 0 before it is known.
+    pub(crate) format: u8,
+    /// Probes of this member missed in a row.
     pub misses: u32,
     /// When it last answered.
     pub last_seen: Option<Millis>,
     /// Set while it counts as dead.
     pub death: Option<Death>,
+    pub(crate) watch: Watch,
+}
+
+/// A member list with its hash.
+#[derive(Clone, Debug)]
+pub(crate) struct KnownList {
+    pub(crate) hash: u64,
+    addresses: Arc<[SmolStr]>,
+}
+
+impl KnownList {
+    fn of(addresses: &[SmolStr]) -> Self {
+        KnownList {
+            hash: probe::hash_of(addresses),
+            addresses: addresses.into(),
+        }
+    }
 }
 
 impl Member {
@@ -86,13 +108,16 @@ impl Member {
             is_listed: true,
             disowns: false,
             said: None,
+            list: None,
+            format: 0,
             misses: 0,
             last_seen: None,
             death: None,
+            watch: Watch::default(),
         }
     }
 
-    /// It answered its last probe, or missed too few to count as dead.
+    /// It has answered this member or another one, and does not count as dead.
     pub fn is_reachable(&self) -> bool {
         self.death.is_none() && self.said.is_some() && !self.disowns
     }
@@ -112,6 +137,16 @@ impl Member {
         self.is_serving() && self.misses == 0
     }
 
+    /// It lives, and only others reach it: the one that does.
+    pub fn relay(&self) -> Option<MemberId> {
+        self.watch.relay().filter(|_| self.is_reachable())
+    }
+
+    /// It serves, and says that others shall own its services.
+    pub fn is_impaired(&self) -> bool {
+        self.said.as_ref().is_some_and(|s| s.impaired)
+    }
+
     /// Its state as operators know it.
     pub fn state(&self) -> MemberState {
         match (self.death, &self.said) {
@@ -119,7 +154,9 @@ impl Member {
             (None, _) if self.disowns => MemberState::Isolated,
             (None, Some(said)) if said.leaving => MemberState::Down,
             (None, None) => MemberState::Starting,
-            (None, Some(_)) if self.misses > 0 => MemberState::Suspicious,
+            (None, Some(_)) if self.misses > 0 || self.watch.is_suspected() || self.is_impaired() => {
+                MemberState::Suspicious
+            }
             (None, Some(said)) if said.ready => MemberState::Up,
             (None, Some(_)) => MemberState::Starting,
         }
@@ -136,11 +173,13 @@ pub const MAX_MEMBERS: usize = 256;
 /// nobody loses rows meanwhile. Guests own nothing here.
 #[derive(Debug)]
 pub struct MemberTable {
-    me: SmolStr,
+    pub(crate) me: SmolStr,
+    /// Tells this process from others of this member.
+    pub(crate) boot: u64,
     /// As configured, sorted, this member included.
-    list: Vec<SmolStr>,
-    peers: Vec<Member>,
-    max_misses: u32,
+    list: KnownList,
+    pub(crate) peers: Vec<Member>,
+    pub(crate) detector: Detector,
 }
 
 /// Who came and who went by a change of a list.
@@ -151,42 +190,50 @@ pub(crate) struct Turnover {
 }
 
 impl MemberTable {
-    /// The table of the member `me`, with itself in the list in any case; a member that misses `max_misses` probes in
-    /// a row is dead.
-    pub fn new(me: &SmolStr, list: &[SmolStr], max_misses: u32) -> Self {
+    /// The table of the process `boot` of the member `me`, with itself in the list in any case.
+    pub fn new(me: &SmolStr, boot: u64, list: &[SmolStr], pace: Pace) -> Self {
         let mut table = MemberTable {
             me: me.clone(),
-            list: Vec::new(),
+            boot,
+            list: KnownList::of(&[]),
             peers: Vec::new(),
-            max_misses: max_misses.max(1),
+            detector: Detector::new(pace),
         };
         table.set_list(list);
         table.turn_over();
         table
     }
 
+    pub(crate) fn my_id(&self) -> MemberId {
+        MemberId::of(&self.me)
+    }
+
     /// Takes another list; what follows from it is up to [`turn_over`](Self::turn_over).
     pub(crate) fn set_list(&mut self, list: &[SmolStr]) {
-        self.list = list.to_vec();
-        self.list.push(self.me.clone());
-        self.list.sort();
-        self.list.dedup();
+        let mut list = list.to_vec();
+        list.push(self.me.clone());
+        list.sort();
+        list.dedup();
+        self.list = KnownList::of(&list);
+        for at in 0..self.peers.len() {
+            self.match_list(at);
+        }
     }
 
     /// Makes the peers those of the list and the guests.
     pub(crate) fn turn_over(&mut self) -> Turnover {
         let others = |address: &&SmolStr| **address != self.me;
-        let mut wanted: Vec<SmolStr> = self.list.iter().filter(others).cloned().collect();
+        let mut wanted: Vec<SmolStr> = self.list().iter().filter(others).cloned().collect();
         let n_listed = wanted.len();
-        let is_host = |m: &&Member| m.is_reachable() && self.list.contains(&m.address);
+        let is_host = |m: &&Member| m.is_reachable() && self.list().contains(&m.address);
         let hosts = self.peers.iter().filter(is_host);
-        for said in hosts.filter_map(|host| host.said.as_ref()) {
-            if said.members == self.list {
+        for list in hosts.filter_map(|host| host.list.as_ref()) {
+            if list.hash == self.list.hash {
                 continue;
             }
-            for guest in &said.members {
-                if guest != self.me.as_str() && !wanted.iter().any(|w| w == guest) {
-                    wanted.push(guest.into());
+            for guest in list.addresses.iter() {
+                if *guest != self.me && !wanted.contains(guest) {
+                    wanted.push(guest.clone());
                 }
             }
         }
@@ -198,7 +245,10 @@ impl MemberTable {
                     member.is_listed = at < n_listed;
                     self.peers.push(member);
                 }
-                None => turnover.left.push(member),
+                None => {
+                    self.detector.forget(member.id);
+                    turnover.left.push(member);
+                }
             }
         }
         for (at, address) in wanted.iter().enumerate() {
@@ -215,13 +265,18 @@ impl MemberTable {
 
     /// The member list, sorted, this member included.
     pub fn list(&self) -> &[SmolStr] {
-        &self.list
+        &self.list.addresses
+    }
+
+    /// The hash of the member list.
+    pub(crate) fn list_hash(&self) -> u64 {
+        self.list.hash
     }
 
     /// Every member that is reached has the same list.
     pub fn lists_agree(&self) -> bool {
         let reached = self.peers.iter().filter(|m| m.is_reachable());
-        let is_same = |m: &Member| m.said.as_ref().is_some_and(|said| said.members == self.list);
+        let is_same = |m: &Member| m.said.as_ref().is_some_and(|said| said.list == self.list.hash);
         { reached }.all(is_same)
     }
 
@@ -243,8 +298,13 @@ impl MemberTable {
 
     /// A member has answered that it does not know this one. True if that is news.
     pub(crate) fn note_disowned(&mut self, id: MemberId) -> bool {
-        let member = self.peers.iter_mut().find(|m| m.id == id);
-        member.is_some_and(|m| !std::mem::replace(&mut m.disowns, true))
+        let Some(member) = self.peers.iter_mut().find(|m| m.id == id) else {
+            return false;
+        };
+        // It speaks, so it lives; that it does not answer probes any more says nothing.
+        member.watch.clear_doubts();
+        let was_dead = member.death.take().is_some();
+        !std::mem::replace(&mut member.disowns, true) || was_dead
     }
 
     /// A member has taken this one's link: it knows it.
@@ -254,41 +314,104 @@ impl MemberTable {
         }
     }
 
-    /// Takes a probe's result. Returns how the member died, if it did just now.
-    pub fn note(&mut self, id: MemberId, result: ProbeResult, now: Millis) -> Option<Death> {
-        let max_misses = self.max_misses;
-        let member = self.peers.iter_mut().find(|m| m.id == id)?;
-        let death = match result {
-            ProbeResult::Answer(said) => {
-                member.hear(said, now);
-                return None;
-            }
-            ProbeResult::Refused => Death::Gone,
-            // It refuses the probes of a stranger, which does not make it dead.
-            ProbeResult::Missed if member.disowns => return None,
-            ProbeResult::Missed => {
-                member.misses = member.misses.saturating_add(1);
-                if member.misses < max_misses {
-                    return None;
-                }
-                Death::Unreachable
-            }
-        };
-        let is_news =
-            member.death.is_none() || (member.death, death) == (Some(Death::Unreachable), Death::Gone);
-        if is_news {
-            member.death = Some(death);
+    /// The newest format version that both this member and another one speak, as its hello says.
+    pub(crate) fn note_format(&mut self, id: MemberId, format: u8) {
+        if let Some(member) = self.peers.iter_mut().find(|m| m.id == id) {
+            member.format = format;
         }
-        is_news.then_some(death)
+    }
+
+    /// The newest format version that both speak; 0 before it is known.
+    pub(crate) fn format(&self, id: MemberId) -> u8 {
+        self.peer(id).map_or(0, |m| m.format)
+    }
+
+    fn position(&self, id: MemberId) -> Option<usize> {
+        self.peers.iter().position(|m| m.id == id)
+    }
+
+    /// Takes a probe's result.
+    pub fn note(&mut self, id: MemberId, result: &ProbeResult, now: Millis) {
+        self.note_time(now);
+        let Some(at) = self.position(id) else { return };
+        match result {
+            ProbeResult::Answer(probe) => {
+                if let Some(member) = self.peers.get_mut(at).filter(|m| m.said.is_none()) {
+                    member.said = Some(state_of(probe));
+                    self.detector.steps_mut().is_news = true;
+                }
+                self.note_answered(at, now);
+                self.take_words(at, probe, now);
+            }
+            ProbeResult::Refused => self.note_failed(at, true, now),
+            ProbeResult::Missed => self.note_failed(at, false, now),
+        }
+        self.look(now);
     }
 
     /// Takes what a member said when it probed this one. It does not prove that it can be reached.
-    pub fn note_said(&mut self, said: &Probe) {
-        let id = MemberId::of(&said.member);
-        if let Some(member) = self.peers.iter_mut().find(|m| m.id == id)
-            && member.said.is_some()
-        {
-            member.note_said(said);
+    pub fn note_said(&mut self, probe: &Probe, now: Millis) {
+        self.note_time(now);
+        if let Some(at) = self.position(MemberId::of(probe.member())) {
+            self.take_words(at, probe, now);
+            self.look(now);
+        }
+    }
+
+    fn take_words(&mut self, at: usize, probe: &Probe, now: Millis) {
+        let Some(id) = self.peers.get(at).map(|m| m.id) else {
+            return;
+        };
+        let members = match probe {
+            Probe::Full(full) => Some(&full.members),
+            Probe::Brief(brief) => brief.members.as_ref(),
+        };
+        if let Some(members) = members {
+            self.note_list(at, members);
+        }
+        self.learn(at, state_of(probe), true);
+        self.match_list(at);
+        if let Probe::Brief(brief) = probe {
+            self.hear(id, brief, now);
+        }
+    }
+
+    /// Takes the member list that a member sends along.
+    fn note_list(&mut self, at: usize, members: &[String]) {
+        let hash = probe::hash_of(members);
+        let known = self.known_list(hash).unwrap_or_else(|| KnownList {
+            hash,
+            addresses: members.iter().map(SmolStr::from).collect(),
+        });
+        if let Some(member) = self.peers.get_mut(at) {
+            member.list = Some(known);
+        }
+    }
+
+    /// A list that is known here, of whomever.
+    fn known_list(&self, hash: u64) -> Option<KnownList> {
+        let of_others = self.peers.iter().filter_map(|m| m.list.as_ref());
+        let mut all = std::iter::once(&self.list).chain(of_others);
+        all.find(|list| list.hash == hash).cloned()
+    }
+
+    /// Finds the list that a member has named by its hash; the member is asked for it if nobody else has the same.
+    pub(crate) fn match_list(&mut self, at: usize) {
+        let Some(member) = self.peers.get(at) else { return };
+        let id = member.id;
+        let Some(hash) = member.said.map(|said| said.list) else {
+            return;
+        };
+        if member.list.as_ref().is_some_and(|list| list.hash == hash) {
+            return;
+        }
+        match self.known_list(hash) {
+            Some(list) => {
+                if let Some(member) = self.peers.get_mut(at) {
+                    member.list = Some(list);
+                }
+            }
+            None => self.doubt(id),
         }
     }
 
@@ -297,23 +420,14 @@ impl MemberTable {
         if let Some(member) = self.peers.iter_mut().find(|m| m.id == id) {
             member.misses = member.misses.max(1);
         }
+        self.doubt(id);
     }
 }
 
-impl Member {
-    fn note_said(&mut self, said: &Probe) {
-        let is_later = |former: &Probe| former.boot == said.boot && former.count > said.count;
-        if !self.said.as_ref().is_some_and(is_later) {
-            self.said = Some(said.clone());
-        }
-    }
-
-    fn hear(&mut self, said: Probe, now: Millis) {
-        self.note_said(&said);
-        self.disowns = false;
-        self.misses = 0;
-        self.last_seen = Some(now);
-        self.death = None;
+fn state_of(probe: &Probe) -> State {
+    match probe {
+        Probe::Full(full) => full.state(),
+        Probe::Brief(brief) => brief.state,
     }
 }
 
@@ -323,6 +437,8 @@ pub struct OwnershipView {
     mapper: Arc<dyn Mapper>,
     /// The member list sorted by address, with who serves.
     members: Vec<(MemberId, SmolStr, bool)>,
+    /// Those of them that come last in every rank.
+    impaired: Vec<MemberId>,
     /// Guests that serve.
     guests: Vec<(MemberId, SmolStr)>,
     lists_agree: bool,
@@ -342,16 +458,18 @@ impl fmt::Debug for OwnershipView {
 }
 
 impl OwnershipView {
-    /// The view of `me`, which serves or not. `former` tells since when it hears of the beats of what it keeps; after a
+    /// The view of `me`, which serves or not, and is impaired or not. `former` tells since when it hears of the beats of what it keeps; after a
     /// change of its list it keeps nothing.
     pub fn new(
-        me: (MemberId, bool),
+        me: (MemberId, bool, bool),
         table: &MemberTable,
         mapper: Arc<dyn Mapper>,
         former: Option<&OwnershipView>,
         now: Millis,
     ) -> Self {
-        let (me, serves) = me;
+        let (me, serves, impaired) = me;
+        let me_impaired = impaired.then_some(me);
+        let others_impaired = table.peers().iter().filter(|m| m.is_impaired()).map(|m| m.id);
         let is_serving = |id: MemberId| match table.peer(id) {
             Some(member) => member.is_serving(),
             None => id == me && serves,
@@ -365,6 +483,7 @@ impl OwnershipView {
             me,
             mapper,
             members: listed.collect(),
+            impaired: others_impaired.chain(me_impaired).collect(),
             guests: guests.map(|m| (m.id, m.address.clone())).collect(),
             lists_agree: table.lists_agree(),
             heard_since: vec![None; table.list().len()],
@@ -395,6 +514,7 @@ impl OwnershipView {
             me: self.me,
             mapper: self.mapper.clone(),
             members: self.members.clone(),
+            impaired: self.impaired.clone(),
             guests: self.guests.clone(),
             lists_agree: self.lists_agree,
             heard_since: self.heard_since.iter().map(|since| since.map(|_| now)).collect(),
@@ -445,10 +565,14 @@ impl OwnershipView {
 
     fn ranked_from(&self, start: usize) -> impl Iterator<Item = MemberId> + '_ {
         let n = self.members.len();
-        (0..n)
-            .filter_map(move |i| self.members.get((start + i) % n))
-            .filter(|m| m.2)
-            .map(|m| m.0)
+        let serving = move |impaired: bool| {
+            (0..n)
+                .filter_map(move |i| self.members.get((start + i) % n))
+                .filter(move |m| m.2 && self.impaired.contains(&m.0) == impaired)
+                .map(|m| m.0)
+        };
+        // Those that are impaired take part as long as nobody else does.
+        serving(false).chain(serving(true))
     }
 }
 
@@ -457,9 +581,10 @@ mod tests {
     use rollcall_core::ownership::ModuloMapper;
 
     use super::*;
+    use crate::message::FullProbe;
 
-    fn said(address: &str, ready: bool) -> Probe {
-        Probe {
+    fn said(address: &str, ready: bool) -> FullProbe {
+        FullProbe {
             cluster: "rollcall".into(),
             mapper: "modulo".into(),
             member: address.into(),
@@ -475,8 +600,12 @@ mod tests {
         }
     }
 
+    fn answer(full: FullProbe) -> ProbeResult {
+        ProbeResult::Answer(Probe::Full(full))
+    }
+
     fn lists(address: &str, members: &[&str]) -> ProbeResult {
-        ProbeResult::Answer(Probe {
+        answer(FullProbe {
             members: members.iter().map(|m| (*m).to_owned()).collect(),
             ..said(address, true)
         })
@@ -484,11 +613,16 @@ mod tests {
 
     fn table(list: &[&str]) -> MemberTable {
         let list: Vec<SmolStr> = list.iter().map(SmolStr::new).collect();
-        MemberTable::new(&"b:1".into(), &list, 3)
+        let pace = Pace {
+            interval: Millis::secs(1),
+            misses: 3,
+            seed: 1,
+        };
+        MemberTable::new(&"b:1".into(), 1, &list, pace)
     }
 
     fn view(table: &MemberTable, former: Option<&OwnershipView>, now: u64) -> OwnershipView {
-        let me = (MemberId::of("b:1"), true);
+        let me = (MemberId::of("b:1"), true, false);
         OwnershipView::new(me, table, Arc::new(ModuloMapper), former, Millis(now))
     }
 
@@ -501,12 +635,12 @@ mod tests {
     fn whom_a_listed_member_lists_is_a_guest_until_the_last_one_drops_it() {
         let a = MemberId::of("a:1");
         let mut table = table(&["a:1", "b:1"]);
-        table.note(a, lists("a:1", &["a:1", "b:1", "d:1"]), Millis(0));
+        table.note(a, &lists("a:1", &["a:1", "b:1", "d:1"]), Millis(0));
         let turnover = table.turn_over();
         assert_eq!(turnover.joined, [MemberId::of("d:1")]);
         assert_eq!(addresses(&table), [("a:1", true), ("d:1", false)]);
         // What a guest says of its list brings no further guests, or nobody could ever leave.
-        table.note(MemberId::of("d:1"), lists("d:1", &["d:1", "e:1"]), Millis(0));
+        table.note(MemberId::of("d:1"), &lists("d:1", &["d:1", "e:1"]), Millis(0));
         assert!(table.turn_over().joined.is_empty());
         table.set_list(&["a:1".into(), "d:1".into()]);
         let turnover = table.turn_over();
@@ -514,7 +648,7 @@ mod tests {
         assert!(turnover.left.is_empty());
         assert_eq!(addresses(&table), [("a:1", true), ("d:1", true), ("e:1", false)]);
         table.set_list(&["a:1".into()]);
-        table.note(a, lists("a:1", &["a:1", "b:1"]), Millis(1));
+        table.note(a, &lists("a:1", &["a:1", "b:1"]), Millis(1));
         let left = table.turn_over().left;
         assert_eq!(
             left.iter().map(|m| m.address.as_str()).collect::<Vec<_>>(),
@@ -526,9 +660,9 @@ mod tests {
     fn a_dead_host_has_no_guests() {
         let a = MemberId::of("a:1");
         let mut table = table(&["a:1", "b:1"]);
-        table.note(a, lists("a:1", &["a:1", "b:1", "d:1"]), Millis(0));
+        table.note(a, &lists("a:1", &["a:1", "b:1", "d:1"]), Millis(0));
         table.turn_over();
-        table.note(a, ProbeResult::Refused, Millis(1));
+        table.note(a, &ProbeResult::Refused, Millis(1));
         assert_eq!(table.turn_over().left.len(), 1);
     }
 
@@ -537,16 +671,16 @@ mod tests {
         let (a, c) = (MemberId::of("a:1"), MemberId::of("c:1"));
         let mut table = table(&["a:1", "b:1", "c:1"]);
         for (id, address) in [(a, "a:1"), (c, "c:1")] {
-            table.note(id, ProbeResult::Answer(said(address, true)), Millis(0));
+            table.note(id, &answer(said(address, true)), Millis(0));
         }
         let before = view(&table, None, 10);
         let services: Vec<_> = (0..50)
             .map(|n| ServiceKey::new("", "", &format!("s{n}")))
             .collect();
-        table.note(a, lists("a:1", &["a:1", "b:1", "c:1", "d:1"]), Millis(1));
+        table.note(a, &lists("a:1", &["a:1", "b:1", "c:1", "d:1"]), Millis(1));
         table.turn_over();
         let d = MemberId::of("d:1");
-        table.note(d, lists("d:1", &["a:1", "b:1", "c:1", "d:1"]), Millis(1));
+        table.note(d, &lists("d:1", &["a:1", "b:1", "c:1", "d:1"]), Millis(1));
         let differing = view(&table, Some(&before), 20);
         assert!(!differing.lists_agree());
         for service in &services {
@@ -560,7 +694,7 @@ mod tests {
         }
         table.set_list(&["a:1".into(), "b:1".into(), "c:1".into(), "d:1".into()]);
         table.turn_over();
-        table.note(c, lists("c:1", &["a:1", "b:1", "c:1", "d:1"]), Millis(2));
+        table.note(c, &lists("c:1", &["a:1", "b:1", "c:1", "d:1"]), Millis(2));
         let after = view(&table, Some(&differing), 30);
         assert!(after.lists_agree());
         for service in &services {
@@ -577,19 +711,19 @@ mod tests {
     fn what_was_said_earlier_and_comes_later_changes_nothing() {
         let a = MemberId::of("a:1");
         let mut table = table(&["a:1", "b:1"]);
-        let told = |count, ready| Probe {
+        let told = |count, ready| FullProbe {
             count,
             ..said("a:1", ready)
         };
-        table.note(a, ProbeResult::Answer(told(2, true)), Millis(0));
-        table.note_said(&told(1, false));
-        table.note(a, ProbeResult::Answer(told(1, false)), Millis(1));
+        table.note(a, &answer(told(2, true)), Millis(0));
+        table.note_said(&Probe::Full(told(1, false)), Millis(0));
+        table.note(a, &answer(told(1, false)), Millis(1));
         assert_eq!(table.peer(a).map(Member::is_serving), Some(true));
-        let restarted = Probe {
+        let restarted = FullProbe {
             boot: 2,
             ..told(1, false)
         };
-        table.note_said(&restarted);
+        table.note_said(&Probe::Full(restarted), Millis(2));
         assert_eq!(table.peer(a).map(Member::is_serving), Some(false));
     }
 
@@ -598,15 +732,16 @@ mod tests {
         let (a, c) = (MemberId::of("a:1"), MemberId::of("c:1"));
         let mut table = table(&["a:1", "b:1", "c:1"]);
         for (id, address) in [(a, "a:1"), (c, "c:1")] {
-            table.note(id, ProbeResult::Answer(said(address, true)), Millis(0));
+            table.note(id, &answer(said(address, true)), Millis(0));
         }
         assert!(table.note_disowned(a) && !table.note_disowned(a));
-        assert_eq!(table.note(a, ProbeResult::Missed, Millis(0)), None);
+        table.note(a, &ProbeResult::Missed, Millis(0));
+        table.tick(Millis(9_000));
         assert_eq!(table.peer(a).map(Member::state), Some(MemberState::Isolated));
         assert!(!table.is_unlisted(), "c still knows it");
-        table.note(c, ProbeResult::Refused, Millis(1));
+        table.note(c, &ProbeResult::Refused, Millis(1));
         assert!(table.is_unlisted());
-        table.note(a, ProbeResult::Answer(said("a:1", true)), Millis(2));
+        table.note(a, &answer(said("a:1", true)), Millis(2));
         assert!(!table.is_unlisted());
     }
 
@@ -615,7 +750,7 @@ mod tests {
         let (a, c) = (MemberId::of("a:1"), MemberId::of("c:1"));
         let mut table = table(&["a:1", "b:1", "c:1"]);
         for (id, address) in [(a, "a:1"), (c, "c:1")] {
-            table.note(id, ProbeResult::Answer(said(address, true)), Millis(0));
+            table.note(id, &answer(said(address, true)), Millis(0));
         }
         let before = view(&table, None, 10);
         // In the order of ranks, b comes right after a, and after c only when a is gone too.
@@ -626,10 +761,10 @@ mod tests {
         let (of_a, of_c) = (owned_by(a).expect("some"), owned_by(c).expect("some"));
         assert_eq!(before.judge(&of_a), Judge::Elsewhere);
         assert!(before.hearers(&of_a).any(|id| id == MemberId::of("b:1")));
-        table.note(a, ProbeResult::Refused, Millis(1));
+        table.note(a, &ProbeResult::Refused, Millis(1));
         let without_a = view(&table, Some(&before), 20);
         assert_eq!(without_a.judge(&of_a), Judge::Since(Millis(10)));
-        table.note(c, ProbeResult::Refused, Millis(2));
+        table.note(c, &ProbeResult::Refused, Millis(2));
         let alone = view(&table, Some(&without_a), 30);
         assert_eq!(
             alone.judge(&of_c),
@@ -642,11 +777,11 @@ mod tests {
     fn a_member_that_leaves_is_down_although_it_answers() {
         let c = MemberId::of("c:1");
         let mut table = table(&["b:1", "c:1"]);
-        let leaving = Probe {
+        let leaving = FullProbe {
             leaving: true,
             ..said("c:1", false)
         };
-        table.note(c, ProbeResult::Answer(leaving), Millis(0));
+        table.note(c, &answer(leaving), Millis(0));
         assert_eq!(table.peer(c).map(Member::state), Some(MemberState::Down));
     }
 
@@ -655,18 +790,20 @@ mod tests {
         let (a, c) = (MemberId::of("a:1"), MemberId::of("c:1"));
         let mut table = table(&["a:1", "b:1", "c:1"]);
         for (id, address) in [(a, "a:1"), (c, "c:1")] {
-            table.note(id, ProbeResult::Answer(said(address, true)), Millis(0));
+            table.note(id, &answer(said(address, true)), Millis(0));
         }
         let before = view(&table, None, 10);
-        assert_eq!(table.note(c, ProbeResult::Missed, Millis(1)), None);
+        table.note(c, &ProbeResult::Missed, Millis(1));
         assert_eq!(table.peer(c).map(Member::state), Some(MemberState::Suspicious));
-        assert_eq!(table.note(c, ProbeResult::Missed, Millis(2)), None);
-        assert_eq!(
-            table.note(c, ProbeResult::Missed, Millis(3)),
-            Some(Death::Unreachable)
-        );
-        assert_eq!(table.note(c, ProbeResult::Missed, Millis(4)), None);
-        assert_eq!(table.note(c, ProbeResult::Refused, Millis(5)), Some(Death::Gone));
+        table.note(c, &ProbeResult::Missed, Millis(1_001));
+        table.tick(Millis(2_000));
+        assert_eq!(table.take_steps().died, []);
+        table.tick(Millis(2_001));
+        assert_eq!(table.take_steps().died, [(c, Death::Unreachable)]);
+        table.note(c, &ProbeResult::Missed, Millis(2_002));
+        assert_eq!(table.take_steps().died, []);
+        table.note(c, &ProbeResult::Refused, Millis(2_003));
+        assert_eq!(table.take_steps().died, [(c, Death::Gone)]);
         let after = view(&table, Some(&before), 20);
         assert_ne!(before.number(), after.number());
         for n in 0..100 {
@@ -691,9 +828,10 @@ mod tests {
     fn one_refused_connection_is_a_death_and_one_answer_a_return() {
         let a = MemberId::of("a:1");
         let mut table = table(&["a:1", "b:1"]);
-        assert_eq!(table.note(a, ProbeResult::Refused, Millis(0)), Some(Death::Gone));
+        table.note(a, &ProbeResult::Refused, Millis(0));
+        assert_eq!(table.take_steps().died, [(a, Death::Gone)]);
         assert_eq!(table.peer(a).map(Member::state), Some(MemberState::Down));
-        table.note(a, ProbeResult::Answer(said("a:1", false)), Millis(1));
+        table.note(a, &answer(said("a:1", false)), Millis(1));
         assert_eq!(table.peer(a).map(Member::state), Some(MemberState::Starting));
     }
 }

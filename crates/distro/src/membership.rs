@@ -38,7 +38,7 @@ impl Engine {
         self.members.lock().set_list(list);
         self.take_turnover(now, effects);
         // The others have to know at once, so that they see that lists differ.
-        self.probe_all(effects);
+        self.probe_all(now, effects);
         Ok(())
     }
 
@@ -76,7 +76,7 @@ impl Engine {
         };
         for id in turnover.joined {
             effects.push(Effect::Joined(id));
-            effects.push(Effect::Probe(id, self.probe()));
+            self.probe(id, now, effects);
         }
         for (member, peer) in turnover.left.iter().zip(retired) {
             self.retire(member, &peer, now, effects);

@@ -6,6 +6,8 @@
 
 use bincode::{Decode, Encode};
 
+pub use crate::probe::{Brief, Found, FullProbe, News, Probe, State, Word};
+
 /// A number that always takes eight bytes, so that what a quiet cluster sends does not depend on what it holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct Fixed64([u8; 8]);
@@ -423,6 +425,20 @@ pub enum Frame {
         /// Rows by service.
         rows: Vec<(WireService, Vec<WireRow>)>,
     },
+    /// Rows of another member that the acceptor cannot reach, as asked for. Since format 3.
+    RowsOf {
+        /// The member whose rows they are.
+        origin: u64,
+        /// The rows.
+        rows: Vec<Op>,
+    },
+    /// Signs of life for rows owned by a member that the dialer cannot reach: pass them on to it. Since format 3.
+    BeatsFor {
+        /// The owner.
+        owner: u64,
+        /// Rows by service.
+        rows: Vec<(WireService, Vec<WireRow>)>,
+    },
 }
 
 /// From the acceptor of a link.
@@ -464,36 +480,16 @@ pub enum Reply {
         /// The rows, versioned ones only.
         rows: Vec<Op>,
     },
-}
-
-/// A member's state, asked for once a second: both the question and the answer tell it.
-#[derive(Clone, Debug, PartialEq, Encode, Decode)]
-pub struct Probe {
-    /// Name of the cluster.
-    pub cluster: String,
-    /// Name of the ownership rule.
-    pub mapper: String,
-    /// Advertised address of the sender.
-    pub member: String,
-    /// Its epoch.
-    pub epoch: u64,
-    /// Its boot number.
-    pub boot: u64,
-    /// It serves reads and owns services.
-    pub ready: bool,
-    /// It is about to stop and owns nothing any more.
-    pub leaving: bool,
-    /// Rows it holds, of any origin.
-    pub rows: u64,
-    /// Connections of clients that it holds.
-    pub connections: u32,
-    /// Those of them that may be asked to move to another member.
-    pub sdk_connections: u32,
-    /// How many times this process has told its state: what it told earlier may arrive later.
-    pub count: u64,
-    /// Its member list, sorted: whom it lists is followed by those that list it, and beats are handled with more care
-    /// while lists differ.
-    pub members: Vec<String>,
+    /// The acceptor cannot reach another member and holds these rows of it: send bucket digests of yours when they
+    /// differ and you follow the same process. Since format 3.
+    Relay {
+        /// The member.
+        origin: u64,
+        /// Boot number of its process.
+        boot: u64,
+        /// Root over its rows.
+        root: u64,
+    },
 }
 
 /// A client's write on its way to the owner.

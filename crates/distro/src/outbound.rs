@@ -62,7 +62,8 @@ pub(crate) struct Outbound {
     /// The last frame held operations: give the rest a turn.
     was_ops: bool,
     last_digest: Option<Millis>,
-    beats: BTreeMap<ServiceKey, BTreeSet<RowKey>>,
+    /// Beats to tell, by their owner when it is another one that this member does not reach.
+    beats: BTreeMap<(Option<MemberId>, ServiceKey), BTreeSet<RowKey>>,
     n_beats: usize,
     beats_since: Option<Millis>,
     /// Last sequence number that the peer acknowledged.
@@ -199,9 +200,24 @@ impl Engine {
         self.peer(link.member)
     }
 
-    /// Takes note of a beat that its owner shall hear of.
+    /// Takes note of a beat that its owner shall hear of, through a third member when it is out of reach.
     pub fn relay_beat(&self, owner: MemberId, service: &ServiceKey, row: RowKey, now: Now) {
-        let Some(peer) = self.peer(owner) else {
+        match self.relay_of(owner) {
+            Some(relay) => self.queue_beat(relay, Some(owner), service, row, now),
+            None => self.queue_beat(owner, None, service, row, now),
+        }
+    }
+
+    /// Queues a beat for `to`, who passes it on to `owner` if it is another one.
+    pub(crate) fn queue_beat(
+        &self,
+        to: MemberId,
+        owner: Option<MemberId>,
+        service: &ServiceKey,
+        row: RowKey,
+        now: Now,
+    ) {
+        let Some(peer) = self.peer(to) else {
             return;
         };
         let mut outbound = peer.outbound.lock();
@@ -210,7 +226,12 @@ impl Engine {
             return;
         }
         outbound.beats_since.get_or_insert(now.mono);
-        if outbound.beats.entry(service.clone()).or_default().insert(row) {
+        if outbound
+            .beats
+            .entry((owner, service.clone()))
+            .or_default()
+            .insert(row)
+        {
             outbound.n_beats += 1;
         }
     }
@@ -283,9 +304,15 @@ impl Engine {
         }
         let mut rows = Vec::new();
         let mut n_rows = 0;
+        let owner = outbound
+            .beats
+            .first_key_value()
+            .and_then(|((owner, _), _)| *owner);
         while n_rows < MAX_ROWS
-            && let Some((service, keys)) = outbound.beats.pop_first()
+            && let Some(entry) = outbound.beats.first_entry()
+            && entry.key().0 == owner
         {
+            let ((_, service), keys) = entry.remove_entry();
             n_rows += keys.len();
             rows.push(((&service).into(), keys.iter().map(Into::into).collect()));
         }
@@ -293,7 +320,10 @@ impl Engine {
         if outbound.beats.is_empty() {
             outbound.beats_since = None;
         }
-        Some(Frame::Beats { rows })
+        Some(match owner {
+            Some(MemberId(owner)) => Frame::BeatsFor { owner, rows },
+            None => Frame::Beats { rows },
+        })
     }
 
     fn next_digest(&self, outbound: &mut Outbound, now: Now) -> Option<Frame> {
@@ -445,6 +475,13 @@ impl Engine {
                 drop(outbound);
                 self.take_offer(&peer, rows, now, effects);
             }
+            Reply::Relay { origin, boot, root } => {
+                let can_correct = self.can_correct(MemberId(origin), boot, root, now);
+                if can_correct && outbound.wants.len() < MAX_WANTS {
+                    outbound.wants.push_back(Reply::WantBuckets { origin });
+                    effects.push(Effect::LinkReady(peer.id));
+                }
+            }
             want => {
                 if outbound.wants.len() >= MAX_WANTS {
                     return Err(LinkError::Protocol("too many requests outstanding"));
@@ -472,15 +509,27 @@ impl Engine {
             }
             Reply::WantRows { origin, bucket, rows } => {
                 let ids: HashSet<u64> = rows.into_iter().collect();
-                let rows = self
+                let mut rows = self
                     .registry
                     .rows_with_ids(usize::from(bucket), MemberId(origin), &ids);
+                let is_own = MemberId(origin) == self.me;
+                if !is_own
+                    && outbound
+                        .link
+                        .is_some_and(|link| !self.hears_of_others(link.member))
+                {
+                    rows.retain(|op| op.version().is_some());
+                }
+                let of_connections = rows.iter().any(|op| op.version().is_none());
                 for chunk in rows.chunks(MAX_ROWS) {
                     let rows = chunk.iter().map(Op::from).collect();
-                    outbound.staged.push_back(Frame::Rows { rows });
+                    outbound.staged.push_back(match of_connections && !is_own {
+                        true => Frame::RowsOf { origin, rows },
+                        false => Frame::Rows { rows },
+                    });
                 }
             }
-            Reply::Ack { .. } | Reply::WantAll { .. } | Reply::Offer { .. } => {}
+            Reply::Ack { .. } | Reply::WantAll { .. } | Reply::Offer { .. } | Reply::Relay { .. } => {}
         }
     }
 

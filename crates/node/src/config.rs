@@ -44,8 +44,10 @@ pub struct NodeConfig {
     pub probe_interval: Millis,
     /// How long the shell waits for a probe's answer. Default 900 ms.
     pub probe_timeout: Millis,
-    /// Missed probes in a row after which a member is dead. Default 3.
+    /// Periods of probes without an answer to anyone after which a member is dead. Default 3.
     pub probe_misses: u32,
+    /// The newest format version to speak with other members; another than the default in tests only.
+    pub newest_format: u8,
     /// Period of the digests to each member. Default 1 s.
     pub verify_interval: Millis,
     /// Operations kept for members that fall behind. Default 65,536.
@@ -95,6 +97,7 @@ impl NodeConfig {
             probe_interval: Millis::secs(1),
             probe_timeout: Millis(900),
             probe_misses: 3,
+            newest_format: rollcall_distro::codec::FORMAT,
             verify_interval: Millis::secs(1),
             log_capacity: 65_536,
             tombstone_life: Millis::secs(120),

@@ -57,8 +57,10 @@ impl Node {
     }
 
     /// An inbound link broke.
-    pub fn inbound_down(&self, link: LinkId, _now: Now, _actions: &mut Actions) {
-        self.engine.inbound_down(link);
+    pub fn inbound_down(&self, link: LinkId, now: Now, actions: &mut Actions) {
+        let mut effects = Effects::default();
+        self.engine.inbound_down(link, now, &mut effects);
+        self.settle(effects, now, actions);
     }
 
     /// A frame on an inbound link.

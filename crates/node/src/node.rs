@@ -78,6 +78,7 @@ impl Node {
             log_capacity: config.log_capacity,
             probe_interval: config.probe_interval,
             probe_misses: config.probe_misses,
+            newest_format: config.newest_format,
             verify_interval: config.verify_interval,
             gate_limit: config.gate_limit,
             orphan_gone: config.orphan_gone,

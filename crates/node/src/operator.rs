@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use rollcall_core::registry::census::Census;
 use rollcall_core::registry::row::Publisher;
@@ -344,6 +344,36 @@ impl Node {
             "Orphans dropped after their grace",
             &d.orphans_dropped,
         );
+        m.counter(
+            "rollcall_rows_relayed",
+            "Rows of members out of reach that came through others",
+            &d.rows_relayed,
+        );
+        let doubts = self.engine.detector_counts();
+        for (name, help, value) in [
+            (
+                "rollcall_members_suspected",
+                "Times a member answered neither this node nor those it asked",
+                doubts.suspected,
+            ),
+            (
+                "rollcall_suspicions_denied",
+                "Times this node heard that it may be dead, and denied it",
+                doubts.denied,
+            ),
+            (
+                "rollcall_probes_asked",
+                "Times others were asked to probe a member that did not answer",
+                doubts.asked,
+            ),
+            (
+                "rollcall_probes_helped",
+                "Times one of those asked reached the member",
+                doubts.reached,
+            ),
+        ] {
+            m.counter(name, help, &AtomicU64::new(value));
+        }
         m.counter(
             "rollcall_stalls",
             "Times this node stood still and had to catch up before it served again",

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use rollcall_core::{Instance, MemberId, Millis, Now, ServiceKey};
-use rollcall_distro::message::{Forward, LinkRefusal, Probe, WireError, WireWrite};
+use rollcall_distro::message::{Forward, FullProbe, LinkRefusal, Probe, WireError, WireWrite};
 use rollcall_node::{
     Action, Actions, ConnectionInfo, ForwardId, HttpWrite, MemberState, Node, NodeConfig, NodeError,
     ProbeResult, Ticket, WriteDone,
@@ -30,7 +30,7 @@ fn node_among_three() -> Node {
 }
 
 fn answer_probe(node: &Node, address: &str, now: Now) -> Actions {
-    let probe = Probe {
+    let probe = FullProbe {
         cluster: "rollcall".into(),
         mapper: "modulo".into(),
         member: address.into(),
@@ -45,7 +45,7 @@ fn answer_probe(node: &Node, address: &str, now: Now) -> Actions {
         members: node.member_list().iter().map(ToString::to_string).collect(),
     };
     let mut actions = Actions::default();
-    let result = ProbeResult::Answer(probe);
+    let result = ProbeResult::Answer(Probe::Full(probe));
     node.probe_done(MemberId::of(address), result, now, &mut actions);
     actions
 }

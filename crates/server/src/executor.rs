@@ -226,6 +226,12 @@ impl Executor {
             Report::MemberDead(id, Death::Unreachable) => {
                 warn!(member = address(id), "member is down: it does not answer");
             }
+            Report::MemberCut(id) => {
+                warn!(
+                    member = address(id),
+                    "member answers others and not this node: its rows come through them"
+                );
+            }
             Report::MemberBack(id) => info!(member = address(id), "member answers again"),
             Report::Unlisted => warn!(
                 "no other member that answers lists this one: serving reads only, and sending clients to the others"

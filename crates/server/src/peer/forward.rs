@@ -95,10 +95,10 @@ pub(super) fn send(shared: Arc<Shared>, id: ForwardId, to: MemberId, forward: Fo
 }
 
 async fn send_to(shared: &Shared, peer: &Peer, forward: &Forward) -> Result<ForwardReply, Failure> {
-    let Some(session) = *peer.session.lock() else {
+    let Some((session, format)) = *peer.session.lock() else {
         return Err(Failure::NoSession);
     };
-    let body = codec::encode(forward)?;
+    let body = codec::encode_as(format, forward)?;
     shared.metrics.forwards_sent.one();
     let result = match timeout(shared.limits.forward, post(shared, peer, session, body)).await {
         Ok(result) => result,
@@ -156,9 +156,10 @@ pub(super) async fn receive(shared: Arc<Shared>, headers: HeaderMap, body: Body)
     let Ok(bytes) = to_bytes(body, MESSAGE_LIMIT).await else {
         return StatusCode::PAYLOAD_TOO_LARGE.into_response();
     };
-    let forward: Forward = match codec::decode(&bytes) {
-        Ok(forward) => forward,
-        Err(error) => return (StatusCode::BAD_REQUEST, error.to_string()).into_response(),
+    let read = || Ok((codec::format_of(&bytes)?, codec::decode::<Forward>(&bytes)?));
+    let (format, forward) = match read() {
+        Ok(read) => read,
+        Err::<_, CodecError>(error) => return (StatusCode::BAD_REQUEST, error.to_string()).into_response(),
     };
     shared.metrics.forwards_received.one();
     let (ticket, answer) = shared.executor.ticket();
@@ -166,7 +167,7 @@ pub(super) async fn receive(shared: Arc<Shared>, headers: HeaderMap, body: Body)
     let Ok(Ok((result, accepted))) = timeout(ANSWER_LIMIT, answer).await else {
         return StatusCode::GATEWAY_TIMEOUT.into_response();
     };
-    match codec::encode(&Node::forward_reply(result, accepted)) {
+    match codec::encode_as(format, &Node::forward_reply(result, accepted)) {
         Ok(bytes) => bytes.into_response(),
         Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
     }

@@ -77,6 +77,8 @@ struct Open {
     replies: Streaming<Envelope>,
     welcome: Welcome,
     session: Session,
+    /// The newest format version that both sides speak.
+    format: u8,
 }
 
 /// Keeps a link to `peer` until it has left the list or the process stops.
@@ -122,16 +124,17 @@ async fn one_link(shared: &Shared, peer: &Peer) -> End {
         replies,
         welcome,
         session,
+        format,
     } = match opened {
         Ok(open) => open,
         Err(failure) => return failure.into(),
     };
-    *peer.session.lock() = Some(session);
+    *peer.session.lock() = Some((session, format));
     peer.trouble.clear(LINK);
     shared.metrics.links_opened.one();
-    info!(member = %peer.address, resume = ?welcome.resume, "link is up");
+    info!(member = %peer.address, resume = ?welcome.resume, format, "link is up");
     let link = shared.with_node(|node, now, actions| node.link_up(peer.member, welcome, now, actions));
-    let end = serve(shared, peer, link, frames, replies, &mut redial).await;
+    let end = serve(shared, peer, (link, format), frames, replies, &mut redial).await;
     shared.with_node(|node, now, actions| node.link_down(link, now, actions));
     end
 }
@@ -149,7 +152,8 @@ async fn open(shared: &Shared, peer: &Peer) -> Result<Open, Failure> {
 }
 
 async fn shake_hands(shared: &Shared, peer: &Peer, mut client: dial::Client) -> Result<Open, Failure> {
-    let hello = codec::encode(&shared.node.link_hello())?;
+    // In the oldest format: what the acceptor speaks is not known yet.
+    let hello = codec::encode_as(codec::OLDEST_FORMAT, &shared.node.link_hello())?;
     let (frames, outgoing) = mpsc::channel(STREAM_DEPTH);
     send(&frames, hello.clone()).await?;
     let mut replies = client.link(ReceiverStream::new(outgoing)).await?.into_inner();
@@ -166,11 +170,8 @@ async fn shake_hands(shared: &Shared, peer: &Peer, mut client: dial::Client) -> 
         challenge: &challenge,
         nonce: &nonce,
     };
-    send(
-        &frames,
-        codec::encode(&handshake::prove(&shared.secret, &transcript))?,
-    )
-    .await?;
+    let proof = handshake::prove(&shared.secret, &transcript);
+    send(&frames, codec::encode_as(codec::OLDEST_FORMAT, &proof)?).await?;
 
     let bytes = next(&mut replies).await?;
     let verdict = match codec::decode::<Verdict>(&bytes) {
@@ -179,13 +180,14 @@ async fn shake_hands(shared: &Shared, peer: &Peer, mut client: dial::Client) -> 
     };
     let session = verdict.session;
     match handshake::check_verdict(&shared.secret, &transcript, &verdict)? {
-        Ok(welcome) => Ok(Open {
+        (format, Ok(welcome)) => Ok(Open {
             frames,
             replies,
             welcome,
             session,
+            format,
         }),
-        Err(refusal) => Err(Failure::Refused(refusal)),
+        (_, Err(refusal)) => Err(Failure::Refused(refusal)),
     }
 }
 
@@ -204,7 +206,7 @@ fn bare_refusal(bytes: &[u8]) -> Failure {
 async fn serve(
     shared: &Shared,
     peer: &Peer,
-    link: LinkId,
+    (link, format): (LinkId, u8),
     frames: mpsc::Sender<Envelope>,
     mut replies: Streaming<Envelope>,
     redial: &mut watch::Receiver<u64>,
@@ -224,7 +226,7 @@ async fn serve(
             room = frames.reserve(), if is_waiting => {
                 let Ok(room) = room else { return Failure::Ended.into() };
                 stall.as_mut().reset(Instant::now() + STALL);
-                match shared.node.poll_link(link, shared.now()).map(|frame| codec::encode(&frame)) {
+                match shared.node.poll_link(link, shared.now()).map(|frame| codec::encode_as(format, &frame)) {
                     Some(Ok(body)) => {
                         shared.metrics.frames_sent.one();
                         shared.metrics.frame_bytes_sent.add(body.len());

@@ -137,31 +137,33 @@ pub(crate) fn check_proof(
     }
 }
 
-/// Acceptor: its decision and its own proof, once the dialer's proof is good.
+/// Acceptor: its decision and its own proof, once the dialer's proof is good. The head of the decision names the format
+/// of the link, and so proves it too.
 pub(crate) fn verdict(
     secret: &Secret,
     transcript: &Transcript<'_>,
     decision: &Result<Welcome, LinkRefusal>,
     session: Session,
+    format: u8,
 ) -> Result<Verdict, CodecError> {
-    let body = codec::encode(decision)?;
+    let body = codec::encode_as(format, decision)?;
     let [a, b, member, hello] = transcript.parts();
     let mac = secret.sign(ACCEPTOR, &[a, b, member, hello, &body, &session]);
     Ok(Verdict { body, session, mac })
 }
 
-/// Dialer: checks the acceptor's proof and reads its decision.
+/// Dialer: checks the acceptor's proof and reads its decision and the format of the link.
 pub(crate) fn check_verdict(
     secret: &Secret,
     transcript: &Transcript<'_>,
     verdict: &Verdict,
-) -> Result<Result<Welcome, LinkRefusal>, HandshakeError> {
+) -> Result<(u8, Result<Welcome, LinkRefusal>), HandshakeError> {
     let [a, b, member, hello] = transcript.parts();
     let parts: [&[u8]; 6] = [a, b, member, hello, &verdict.body, &verdict.session];
     if !secret.verify(ACCEPTOR, &parts, &verdict.mac) {
         return Err(HandshakeError::Unproven);
     }
-    Ok(codec::decode(&verdict.body)?)
+    Ok((codec::format_of(&verdict.body)?, codec::decode(&verdict.body)?))
 }
 
 /// Asking side of a probe: the encoded question with a proof.
@@ -236,8 +238,11 @@ mod tests {
         };
         let proof = prove(&secret, &transcript);
         assert_eq!(check_proof(&secret, &hello, &challenge, &proof), Ok(()));
-        let verdict = verdict(&secret, &transcript, &welcome(), [5; 32]).unwrap();
-        assert_eq!(check_verdict(&secret, &transcript, &verdict), Ok(welcome()));
+        let verdict = verdict(&secret, &transcript, &welcome(), [5; 32], codec::FORMAT).unwrap();
+        assert_eq!(
+            check_verdict(&secret, &transcript, &verdict),
+            Ok((codec::FORMAT, welcome()))
+        );
     }
 
     #[test]
@@ -255,7 +260,7 @@ mod tests {
             check_proof(&ours, &hello, &challenge, &proof),
             Err(LinkRefusal::Secret)
         );
-        let verdict = verdict(&theirs, &transcript, &welcome(), [5; 32]).unwrap();
+        let verdict = verdict(&theirs, &transcript, &welcome(), [5; 32], codec::FORMAT).unwrap();
         assert_eq!(
             check_verdict(&ours, &transcript, &verdict),
             Err(HandshakeError::Unproven)
@@ -337,7 +342,7 @@ mod tests {
             challenge: &challenge,
             nonce: &[2; 32],
         };
-        let good = verdict(&secret, &transcript, &welcome(), [5; 32]).unwrap();
+        let good = verdict(&secret, &transcript, &welcome(), [5; 32], codec::FORMAT).unwrap();
         let session = Verdict {
             session: [6; 32],
             ..good.clone()

@@ -124,6 +124,8 @@ impl End {
 /// A dialer that has proven the secret.
 struct Proven {
     hello: LinkHello,
+    /// The newest format version that both sides speak.
+    format: u8,
     bytes: Bytes,
     challenge: Challenge,
     nonce: handshake::Nonce,
@@ -159,6 +161,8 @@ async fn shake_hands(
     let bytes = next(frames).await?;
     let hello: LinkHello = codec::decode(&bytes)?;
     let ours = shared.node.link_hello();
+    // A dialer that speaks no common format reads the refusal in its own newest, if at all.
+    let format = hello.formats.1.clamp(codec::OLDEST_FORMAT, ours.formats.1);
     let refusal = match ours.check(&hello) {
         Err(refusal) => refusal,
         Ok(()) => {
@@ -167,12 +171,13 @@ async fn shake_hands(
                 nonce,
                 member: ours.member,
             };
-            send(answers, codec::encode(&challenge)?).await?;
+            send(answers, codec::encode_as(format, &challenge)?).await?;
             let proof: Proof = codec::decode(&next(frames).await?)?;
             match handshake::check_proof(&shared.secret, &bytes, &challenge, &proof) {
                 Ok(()) => {
                     return Ok(Proven {
                         hello,
+                        format,
                         bytes,
                         challenge,
                         nonce: proof.nonce,
@@ -182,7 +187,8 @@ async fn shake_hands(
             }
         }
     };
-    send(answers, codec::encode(&Err::<Welcome, _>(refusal.clone()))?).await?;
+    let refused = Err::<Welcome, _>(refusal.clone());
+    send(answers, codec::encode_as(format, &refused)?).await?;
     Err(End::Refused {
         member: hello.member,
         refusal,
@@ -241,7 +247,7 @@ async fn admit(
         peer.awake.notify_one(); // It is there: no need to wait before dialing it.
     }
     let end = match told {
-        Ok(Ok(())) => serve(shared, link, &place, frames, &answers).await,
+        Ok(Ok(())) => serve(shared, (link, proven.format), &place, frames, &answers).await,
         Ok(Err(end)) => end,
         Err(_) => End::Stalled,
     };
@@ -263,6 +269,7 @@ async fn tell(
     answers: &Answers,
 ) -> Result<(), End> {
     let Proven {
+        format,
         bytes,
         challenge,
         nonce,
@@ -273,14 +280,14 @@ async fn tell(
         challenge,
         nonce,
     };
-    let verdict = handshake::verdict(&shared.secret, &transcript, decision, session)?;
-    send(answers, codec::encode(&verdict)?).await
+    let verdict = handshake::verdict(&shared.secret, &transcript, decision, session, *format)?;
+    send(answers, codec::encode_as(*format, &verdict)?).await
 }
 
 /// Carries frames in and replies out until the link ends.
 async fn serve(
     shared: &Shared,
-    link: LinkId,
+    (link, format): (LinkId, u8),
     place: &InboundLink,
     mut frames: Streaming<Envelope>,
     answers: &Answers,
@@ -305,7 +312,7 @@ async fn serve(
             room = answers.reserve(), if is_waiting => {
                 let Ok(room) = room else { return End::Ended };
                 stall.as_mut().reset(Instant::now() + STALL);
-                match shared.node.poll_reply(link).map(|reply| codec::encode(&reply)) {
+                match shared.node.poll_reply(link).map(|reply| codec::encode_as(format, &reply)) {
                     Some(Ok(body)) => {
                         shared.metrics.replies_sent.one();
                         shared.metrics.reply_bytes_sent.add(body.len());

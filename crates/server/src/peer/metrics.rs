@@ -69,6 +69,8 @@ counters! {
     bad_messages = "rollcall_peer_bad_messages_total",
     /// Links ended because nothing could be written for too long.
     links_stalled = "rollcall_peer_links_stalled_total",
+    /// Bytes of probes and of answers to probes sent to other members.
+    probe_bytes_sent = "rollcall_peer_probe_bytes_sent_total",
     /// Probes answered by other members.
     probes_answered = "rollcall_peer_probes_answered_total",
     /// Probes without an answer in time.

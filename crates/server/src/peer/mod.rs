@@ -190,8 +190,8 @@ struct Peer {
     probe_client: Mutex<Option<Client>>,
     /// Probes missed in a row; a refused connection counts as all that may be missed.
     missed: AtomicU32,
-    /// Token of the last handshake, shown with forwards.
-    session: Mutex<Option<Session>>,
+    /// Token of the last handshake, shown with forwards, and the format version that both sides speak since then.
+    session: Mutex<Option<(Session, u8)>>,
     forwards: Arc<Semaphore>,
     /// The member has left the list, or the process stops.
     gone: CancellationToken,

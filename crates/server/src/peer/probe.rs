@@ -92,11 +92,11 @@ async fn ask_peer(shared: &Shared, peer: &Peer, probe: &Probe) -> ProbeResult {
 /// One question and its answer, over the kept connection if it still works, else over a new one.
 async fn exchange(shared: &Shared, peer: &Peer, probe: &Probe) -> Result<Probe, Failure> {
     let nonce = random::bytes()?;
-    let question = codec::encode(&handshake::seal_question(
-        &shared.secret,
-        nonce,
-        codec::encode(probe)?,
-    ))?;
+    let body = codec::encode_probe(probe)?;
+    let format = codec::format_of(&body)?;
+    let sealed = handshake::seal_question(&shared.secret, nonce, body);
+    let question = codec::encode_as(format, &sealed)?;
+    shared.metrics.probe_bytes_sent.add(question.len());
     let kept = peer.probe_client.lock().clone();
     let kept = match kept {
         Some(client) => Some(call(client, question.clone()).await),
@@ -117,10 +117,10 @@ async fn exchange(shared: &Shared, peer: &Peer, probe: &Probe) -> Result<Probe, 
     if !handshake::check_answer(&shared.secret, &nonce, &sealed) {
         return Err(Failure::Unproven);
     }
-    let answer: Probe = codec::decode(&sealed.body)?;
-    match answer.member == peer.address.as_str() {
+    let answer = codec::decode_probe(&sealed.body)?;
+    match answer.member() == peer.address.as_str() {
         true => Ok(answer),
-        false => Err(Failure::OtherMember(answer.member)),
+        false => Err(Failure::OtherMember(answer.member().to_owned())),
     }
 }
 
@@ -167,21 +167,24 @@ pub(super) fn answer(
             Code::PermissionDenied,
         ));
     }
-    let probe: Probe = codec::decode(&sealed.body).map_err(bad)?;
+    let probe = codec::decode_probe(&sealed.body).map_err(bad)?;
     let answer = shared.with_node(|node, now, actions| node.on_probe(&probe, now, actions));
     let answer = answer.map_err(|refusal| {
         refuse(
             shared,
             remote,
-            &probe.member,
+            probe.member(),
             &refusal.to_string(),
             Code::FailedPrecondition,
         )
     })?;
-    shared.refused.clear(&party(&probe.member));
-    let body = codec::encode(&answer).map_err(bad)?;
+    shared.refused.clear(&party(probe.member()));
+    let body = codec::encode_probe(&answer).map_err(bad)?;
+    let format = codec::format_of(&body).map_err(bad)?;
     let sealed = handshake::seal_answer(&shared.secret, sealed.nonce, body);
-    Ok(envelope(codec::encode(&sealed).map_err(bad)?))
+    let answer = codec::encode_as(format, &sealed).map_err(bad)?;
+    shared.metrics.probe_bytes_sent.add(answer.len());
+    Ok(envelope(answer))
 }
 
 fn refuse(shared: &Shared, remote: Option<SocketAddr>, member: &str, reason: &str, code: Code) -> Status {

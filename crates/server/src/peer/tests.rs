@@ -297,9 +297,9 @@ async fn admitted(a: &Member, target: &str) -> (Stranger, Session) {
     let proof = handshake::prove(&a.peers.0.secret, &transcript);
     stranger.send(codec::encode(&proof).unwrap()).await;
     let verdict: Verdict = codec::decode(&stranger.next().await.unwrap()).unwrap();
-    handshake::check_verdict(&a.peers.0.secret, &transcript, &verdict)
-        .unwrap()
-        .unwrap();
+    let (format, decision) = handshake::check_verdict(&a.peers.0.secret, &transcript, &verdict).unwrap();
+    assert_eq!(format, codec::FORMAT);
+    decision.unwrap();
     (stranger, verdict.session)
 }
 
