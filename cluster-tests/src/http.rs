@@ -108,6 +108,8 @@ pub struct Member {
     pub state: String,
     /// It serves.
     pub ready: bool,
+    /// What goes wrong on the way to it.
+    pub trouble: Option<String>,
 }
 
 /// A row in `/rollcall/rows`.
@@ -396,6 +398,7 @@ impl Http {
                 address: text(m, "address")?,
                 state: text(m, "state")?,
                 ready: m["ready"] == true,
+                trouble: m["trouble"].as_str().map(String::from),
             })
         };
         let digest = |d: &Value| -> Result<(String, String)> {

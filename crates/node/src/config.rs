@@ -1,6 +1,9 @@
 //! Settings of a node, already checked by the shell. Times are spans.
 
+use std::sync::Arc;
+
 use rollcall_core::Millis;
+use rollcall_core::ownership::{Mapper, ModuloMapper};
 use rollcall_distro::Faults;
 use smol_str::SmolStr;
 
@@ -70,6 +73,8 @@ pub struct NodeConfig {
 }
 
 impl NodeConfig {
+    /// Which member owns a service; members with another rule are refused. Default `modulo`.
+    pub mapper: Arc<dyn Mapper>,
     /// A node at `self_address` in a cluster of `members`, everything else by default.
     pub fn new(self_address: &str, members: &[&str], seed: u64) -> Self {
         NodeConfig {
@@ -106,3 +111,4 @@ impl NodeConfig {
         }
     }
 }
+            mapper: Arc::new(ModuloMapper),

@@ -8,7 +8,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
-use rollcall_core::ownership::ModuloMapper;
 use rollcall_core::registry::change::ClientId;
 use rollcall_core::registry::clean::Lives;
 use rollcall_core::registry::digest::N_BUCKETS;
@@ -72,7 +71,7 @@ impl Node {
             cluster: config.cluster_name.clone(),
             address: config.self_address.clone(),
             members: config.members.clone(),
-            mapper: Arc::new(ModuloMapper),
+            mapper: config.mapper.clone(),
             log_capacity: config.log_capacity,
             probe_interval: config.probe_interval,
             probe_misses: config.probe_misses,

@@ -1,8 +1,10 @@
 //! Every key: its name, unit, default, meaning, and how its text is read.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use rollcall_core::Millis;
+use rollcall_core::ownership::Mapper;
 
 use super::values::{list, log_filter, number, positive_time, size, time};
 use super::{ConfigError, LogFormat};
@@ -74,6 +76,7 @@ draft! {
     address_server_interval: Millis,
     peer_addresses: Vec<String>,
     cluster_name: String,
+    mapper: Arc<dyn Mapper>,
     cluster_secret: String,
     context_path: String,
     data_dir: String,
@@ -180,6 +183,9 @@ keys! {
         "secret that all members share; required with several members unless `bind` is a loopback address",
         |text: &str| Ok::<_, String>(text.to_owned());
     context_path, "path", "/nacos", "path before all paths of the protocol; `/` for none", context_path;
+    mapper, "modulo or rendezvous", "modulo",
+        "which member owns a service of HTTP clients; all members must have the same. With `rendezvous` a change of the member list moves only the share of the member that comes or goes, with `modulo` most services",
+        |text: &str| rollcall_core::ownership::mapper(text).ok_or_else(|| format!("{text:?} is neither modulo nor rendezvous"));
     data_dir, "path", "data", "directory for what operators set, made if it is not there; `none` keeps nothing on disk",
         |text: &str| if text.is_empty() { Err("must not be empty, `none` keeps nothing on disk".to_owned()) } else { Ok(text.to_owned()) };
     log_level, "filter", "info", "error, warn, info, debug or trace, also by module as in `info,rollcall_server=debug`",

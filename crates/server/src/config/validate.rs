@@ -130,6 +130,7 @@ fn node(draft: &Draft, advertise: &str, members: &[SmolStr]) -> Result<NodeConfi
     );
     node.push_delay = draft.push_delay;
     for (key, value, other, least) in [
+        mapper,
         ("drop_after", node.drop_after, "detect_after", node.detect_after),
         (
             "probe_interval",

@@ -49,6 +49,11 @@ pub fn state(app: &HttpApp, _params: &Params) -> Result<Reply, HttpFailure> {
         json::boolean(&mut out, member.is_self);
         out.push(b'}');
     }
+        let peers = app.exec().peers();
+        if let Some(trouble) = peers.and_then(|peers| peers.trouble(&member.address)) {
+            out.extend_from_slice(b",\"trouble\":");
+            json::string(&mut out, &trouble);
+        }
     out.extend_from_slice(b"],\"digests\":[");
     for (at, origin) in node.digests().iter().enumerate() {
         if at > 0 {

@@ -313,6 +313,15 @@ impl Peers {
     }
 
     /// What the peer side has counted so far.
+    /// What goes wrong on the way to a member right now: its answer to a probe is missing or refuses this node, or the
+    /// link cannot be set up.
+    pub fn trouble(&self, address: &str) -> Option<String> {
+        let peer = self.0.peer(MemberId::of(address))?;
+        peer.trouble
+            .last(probe::PROBE)
+            .or_else(|| peer.trouble.last(grpc_peer::LINK))
+    }
+
     pub fn metrics(&self) -> &PeerMetrics {
         &self.0.metrics
     }
