@@ -93,7 +93,8 @@ pub struct PeerConfig {
     pub probe_misses: u32,
     /// How long dialing a link may take before the handshake. Default 2 s.
     pub dial_timeout: Duration,
-    /// How long a forward may take, connecting included. Default 1 s.
+    /// How long a forward may take, connecting included. After that the next in rank is asked, so it is also how long a
+    /// client waits when an owner hangs. Default 500 ms.
     pub forward_timeout: Duration,
 }
 
@@ -108,7 +109,7 @@ impl PeerConfig {
             probe_timeout: Duration::from_millis(900),
             probe_misses: 3,
             dial_timeout: Duration::from_secs(2),
-            forward_timeout: Duration::from_secs(1),
+            forward_timeout: Duration::from_millis(500),
         }
     }
 }
