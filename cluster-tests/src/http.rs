@@ -85,6 +85,8 @@ pub struct State {
     pub address: String,
     /// It serves.
     pub ready: bool,
+    /// It is cut off with the fewer members.
+    pub minority: bool,
     /// Its epoch.
     pub epoch: u64,
     /// Members as this node sees them.
@@ -412,6 +414,7 @@ impl Http {
         Ok(State {
             address: text(&body, "address")?,
             ready: body["ready"] == true,
+            minority: body["minority"] == true,
             epoch: number("epoch")?,
             members: list("members")?.iter().map(member).collect::<Result<_>>()?,
             digests: list("digests")?.iter().map(digest).collect::<Result<_>>()?,

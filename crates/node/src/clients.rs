@@ -71,10 +71,8 @@ impl Node {
             self.left_behind.lock().push(connection.client);
             return;
         }
-        if self
-            .movers
-            .take(&connection, &self.registry, &self.config, now.mono)
-        {
+        let grace = self.mover_grace(connection.client);
+        if self.movers.take(&connection, &self.registry, grace, now.mono) {
             actions.wake();
             return;
         }

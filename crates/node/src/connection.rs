@@ -38,6 +38,7 @@ pub(crate) struct Connection {
     pub(crate) client: ClientId,
     pub(crate) info: ConnectionInfo,
     state: Mutex<State>,
+    opened: Millis,
     last_active: AtomicU64,
     asked_to_move: Mutex<Option<Millis>>,
 }
@@ -62,6 +63,11 @@ impl Connection {
     /// When the client was last asked to go to another member, if it was.
     pub(crate) fn asked_to_move(&self) -> Option<Millis> {
         *self.asked_to_move.lock()
+    }
+
+    /// When the client came, or was last asked to go to another member, whatever was later.
+    pub(crate) fn last_come_or_asked(&self) -> Millis {
+        self.asked_to_move().unwrap_or_default().max(self.opened)
     }
 
     pub(crate) fn idle(&self, now: Millis) -> Millis {
@@ -185,6 +191,7 @@ impl Connections {
                 client,
                 info,
                 state,
+                opened: now.mono,
                 last_active,
                 asked_to_move: Mutex::new(None),
             }),

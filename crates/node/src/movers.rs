@@ -9,7 +9,6 @@ use rollcall_core::registry::change::ClientId;
 use rollcall_core::{Millis, Now, Registry, ServiceKey};
 use rollcall_distro::Effects;
 
-use crate::config::NodeConfig;
 use crate::connection::Connection;
 use crate::node::Node;
 
@@ -44,13 +43,13 @@ impl Movers {
         self.0.lock().len()
     }
 
-    /// Takes note of a client whose connection has closed; false when it is not on its way or has nothing here, or when
-    /// there are too many.
+    /// Takes note of a client whose connection has closed, and whose rows stay for `grace` if it does not arrive; false
+    /// when it is not on its way or has nothing here, or when there are too many.
     pub(crate) fn take(
         &self,
         connection: &Connection,
         registry: &Registry,
-        config: &NodeConfig,
+        grace: Millis,
         now: Millis,
     ) -> bool {
         let Some(asked) = connection.asked_to_move() else {
@@ -64,11 +63,6 @@ impl Movers {
             return false;
         }
         let client = connection.client;
-        let grace = if client.returns_slowly() {
-            config.orphan_gone + config.orphan_slow_extra
-        } else {
-            config.orphan_gone
-        };
         movers.push_back(Mover {
             client,
             until: now + grace,
@@ -84,6 +78,21 @@ impl Movers {
 }
 
 impl Node {
+    /// How long the rows of a client stay that is on its way. Behind a cut its arrival is not heard of: then as long as
+    /// those of the members there.
+    pub(crate) fn mover_grace(&self, client: ClientId) -> Millis {
+        let grace = if self.is_in_minority() {
+            self.config.orphan_unreachable
+        } else {
+            self.config.orphan_gone
+        };
+        if client.returns_slowly() {
+            grace + self.config.orphan_slow_extra
+        } else {
+            grace
+        }
+    }
+
     /// Takes away what has been registered anew for a while, and all of those whose grace is over.
     pub(crate) fn tick_movers(&self, now: Now, effects: &mut Effects) {
         let mut movers = self.movers.0.lock();

@@ -16,12 +16,14 @@ use rollcall_distro::{DistroConfig, Effect, Effects, Engine, Fault, Report};
 use smol_str::SmolStr;
 
 use crate::action::{Action, Actions};
+use crate::balance::Balance;
 use crate::config::NodeConfig;
 use crate::connection::{Awaited, Connections};
 use crate::error::NodeError;
 use crate::fuzzy::FuzzyWatches;
 use crate::loader::Loader;
 use crate::metrics::Counters;
+use crate::minority::Minority;
 use crate::movers::Movers;
 use crate::pending::Pending;
 use crate::push::{Outcome, Pusher};
@@ -43,6 +45,8 @@ pub struct Node {
     pub(crate) pusher: Pusher,
     pub(crate) loader: Loader,
     pub(crate) movers: Movers,
+    pub(crate) balance: Balance,
+    pub(crate) minority: Minority,
     pub(crate) fuzzy: FuzzyWatches,
     pub(crate) switches: Switches,
     /// Clients whose connections ended while this node was unlisted.
@@ -88,6 +92,8 @@ impl Node {
             pusher: Pusher::new(&config),
             loader: Loader::default(),
             movers: Movers::default(),
+            balance: Balance::new(config.seed ^ boot, now.mono),
+            minority: Minority::default(),
             fuzzy: FuzzyWatches::default(),
             switches: Switches::new(config.beat_interval),
             pending: Pending::default(),
@@ -152,6 +158,8 @@ impl Node {
         }
         self.counters.push_costs.tick(now);
         self.tick_loader(now, actions);
+        self.tick_balance(now, actions);
+        self.tick_minority(now, actions);
         self.pusher
             .tick_udp(self.push_cache(), &self.counters, now, actions);
         self.give(self.pending.overdue(now.mono), actions);
@@ -160,6 +168,7 @@ impl Node {
             self.connections.next_look(),
             self.loader.next_due(),
             self.movers.next_due(now.mono),
+            self.balance.next_due(),
             None,
             None,
         ];
@@ -167,10 +176,10 @@ impl Node {
         if self.check_readable(now).is_ok() {
             if self.has_push() {
                 self.push_due(now, actions);
-                due[4] = self.pusher.next_due();
+                due[5] = self.pusher.next_due();
             }
             self.tick_fuzzy(now, actions);
-            due[5] = self.fuzzy.next_due();
+            due[6] = self.fuzzy.next_due();
         }
         for due in due.into_iter().flatten() {
             next = next.min(due);

@@ -94,6 +94,10 @@ draft! {
     udp_subscriptions: usize,
     connection_limit: usize,
     connection_limit_per_ip: usize,
+    balance_per_minute: u32,
+    balance_after: Millis,
+    balance_calm: Millis,
+    balance_rest: Millis,
     gate_limit: Millis,
     orphan_gone: Millis,
     orphan_unreachable: Millis,
@@ -179,13 +183,13 @@ keys! {
         |text: &str| Ok::<_, String>(list(text));
     cluster_name, "text", "rollcall", "name that all members share",
         |text: &str| if text.is_empty() { Err("must not be empty".to_owned()) } else { Ok(text.to_owned()) };
+    mapper, "modulo or rendezvous", "modulo",
+        "which member owns a service of HTTP clients; all members must have the same. With `rendezvous` a change of the member list moves only the share of the member that comes or goes, with `modulo` most services",
+        |text: &str| rollcall_core::ownership::mapper(text).ok_or_else(|| format!("{text:?} is neither modulo nor rendezvous"));
     cluster_secret, "text", "none",
         "secret that all members share; required with several members unless `bind` is a loopback address",
         |text: &str| Ok::<_, String>(text.to_owned());
     context_path, "path", "/nacos", "path before all paths of the protocol; `/` for none", context_path;
-    mapper, "modulo or rendezvous", "modulo",
-        "which member owns a service of HTTP clients; all members must have the same. With `rendezvous` a change of the member list moves only the share of the member that comes or goes, with `modulo` most services",
-        |text: &str| rollcall_core::ownership::mapper(text).ok_or_else(|| format!("{text:?} is neither modulo nor rendezvous"));
     data_dir, "path", "data", "directory for what operators set, made if it is not there; `none` keeps nothing on disk",
         |text: &str| if text.is_empty() { Err("must not be empty, `none` keeps nothing on disk".to_owned()) } else { Ok(text.to_owned()) };
     log_level, "filter", "info", "error, warn, info, debug or trace, also by module as in `info,rollcall_server=debug`",
@@ -216,6 +220,11 @@ keys! {
         |text: &str| number(text, 0, 1 << 24).map(|n| n as usize);
     connection_limit_per_ip, "connections", "0", "the same for the connections from one address, as the socket shows it; 0 for no limit",
         |text: &str| number(text, 0, 1 << 24).map(|n| n as usize);
+    balance_per_minute, "percent", "10", "share of its gRPC connections that a member sends to others in a minute at most, when it has more than the mean of all; 0 switches evening out off",
+        |text: &str| number(text, 0, 60).map(|n| n as u32);
+    balance_after, "time", "60s", "how long connections are uneven before they are evened out", positive_time;
+    balance_calm, "time", "2m", "how long no member has started, gone or changed its list before connections are evened out", time;
+    balance_rest, "time", "5m", "how long a client that came, or was asked to move, is not asked to even out", time;
     gate_limit, "time", "20s", "longest wait for the data of all live members before the node is ready", positive_time;
     orphan_gone, "time", "15s", "how long instances stay whose member is gone", positive_time;
     orphan_unreachable, "time", "30s", "how long instances stay whose member is unreachable", positive_time;

@@ -106,6 +106,10 @@ fn node(draft: &Draft, advertise: &str, members: &[SmolStr]) -> Result<NodeConfi
         udp_subscriptions,
         connection_limit,
         connection_limit_per_ip,
+        balance_per_minute,
+        balance_after,
+        balance_calm,
+        balance_rest,
         gate_limit,
         orphan_gone,
         orphan_unreachable,
@@ -126,11 +130,11 @@ fn node(draft: &Draft, advertise: &str, members: &[SmolStr]) -> Result<NodeConfi
         metadata_limit,
         beat_interval,
         cluster_name,
+        mapper,
         answer_budget
     );
     node.push_delay = draft.push_delay;
     for (key, value, other, least) in [
-        mapper,
         ("drop_after", node.drop_after, "detect_after", node.detect_after),
         (
             "probe_interval",

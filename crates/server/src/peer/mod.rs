@@ -313,7 +313,6 @@ impl Peers {
         tokio::spawn(probe::ask(self.0.clone(), to, probe));
     }
 
-    /// What the peer side has counted so far.
     /// What goes wrong on the way to a member right now: its answer to a probe is missing or refuses this node, or the
     /// link cannot be set up.
     pub fn trouble(&self, address: &str) -> Option<String> {
@@ -323,6 +322,7 @@ impl Peers {
             .or_else(|| peer.trouble.last(grpc_peer::LINK))
     }
 
+    /// What the peer side has counted so far.
     pub fn metrics(&self) -> &PeerMetrics {
         &self.0.metrics
     }
