@@ -85,6 +85,8 @@ pub struct State {
     pub address: String,
     /// It serves.
     pub ready: bool,
+    /// It is cut off with the fewer members.
+    pub minority: bool,
     /// Its epoch.
     pub epoch: u64,
     /// Members as this node sees them.
@@ -108,6 +110,8 @@ pub struct Member {
     pub state: String,
     /// It serves.
     pub ready: bool,
+    /// What goes wrong on the way to it.
+    pub trouble: Option<String>,
 }
 
 /// A row in `/rollcall/rows`.
@@ -396,6 +400,7 @@ impl Http {
                 address: text(m, "address")?,
                 state: text(m, "state")?,
                 ready: m["ready"] == true,
+                trouble: m["trouble"].as_str().map(String::from),
             })
         };
         let digest = |d: &Value| -> Result<(String, String)> {
@@ -409,6 +414,7 @@ impl Http {
         Ok(State {
             address: text(&body, "address")?,
             ready: body["ready"] == true,
+            minority: body["minority"] == true,
             epoch: number("epoch")?,
             members: list("members")?.iter().map(member).collect::<Result<_>>()?,
             digests: list("digests")?.iter().map(digest).collect::<Result<_>>()?,

@@ -13,7 +13,7 @@ pub const GRPC: u16 = HTTP + GRPC_OFFSET;
 /// Port between members.
 pub const PEER: u16 = HTTP + PEER_OFFSET;
 
-const GRPC_OFFSET: u16 = 1000;
+pub(crate) const GRPC_OFFSET: u16 = 1000;
 const PEER_OFFSET: u16 = 1001;
 
 /// Networks that are handed out: `127.1.1.x` to `127.254.254.x`.
@@ -135,7 +135,13 @@ impl Block {
             namespace: Some(name.clone()),
         };
         let here = Ipv4Addr::LOCALHOST;
-        Self::first_free(1, |_| (namespaces.iter().map(place).collect(), here.into(), (here, 0).into()))
+        Self::first_free(1, |_| {
+            (
+                namespaces.iter().map(place).collect(),
+                here.into(),
+                (here, 0).into(),
+            )
+        })
     }
 
     /// Tries so many choices of places, proxy address and claimed address, from one that other processes hardly begin at.

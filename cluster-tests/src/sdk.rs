@@ -9,13 +9,14 @@ use std::time::Duration;
 
 use anyhow::{Result, bail};
 use parking_lot::Mutex;
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
 use crate::client::Client;
 use crate::model::{Instance, List, Service};
+use crate::ports::GRPC_OFFSET;
 
 /// Pause after a server that could not be used.
 const RETRY: Duration = Duration::from_millis(100);
@@ -173,28 +174,36 @@ impl Drop for SdkClient {
     }
 }
 
+/// The server that a `ConnectResetRequest` names by its main port, if any.
+fn named(reset: &Value) -> Option<SocketAddr> {
+    let ip = reset["serverIp"].as_str()?.parse().ok()?;
+    let port: u16 = reset["serverPort"].as_str()?.parse().ok()?;
+    Some(SocketAddr::new(ip, port.checked_add(GRPC_OFFSET)?))
+}
+
 impl Shared {
     async fn run(self: Arc<Self>, first: usize) {
         let mut at = first;
         loop {
             let server = self.servers[at % self.servers.len()];
-            let end = match self.serve(server).await {
-                Ok(()) => "the server asked the client to move".to_owned(),
-                Err(error) => format!("{error:#}"),
+            let (end, named) = match self.serve(server).await {
+                Ok(named) => ("the server asked the client to move".to_owned(), named),
+                Err(error) => (format!("{error:#}"), None),
             };
             *self.last_end.lock() = Some(format!("{server}: {end}"));
             if self.current.send_replace(None).is_some() {
                 sleep(self.pause).await;
             }
-            at += 1;
+            let named = named.and_then(|named| self.servers.iter().position(|server| *server == named));
+            at = named.unwrap_or(at + 1);
             if at % self.servers.len() == first % self.servers.len() {
                 sleep(RETRY).await;
             }
         }
     }
 
-    /// One session, from connecting to its end.
-    async fn serve(&self, server: SocketAddr) -> Result<()> {
+    /// One session, from connecting to its end: another server may be named then.
+    async fn serve(&self, server: SocketAddr) -> Result<Option<SocketAddr>> {
         let client = Arc::new(Client::connect(server).await?);
         let (rows, subscriptions) = {
             let wanted = self.wanted.lock();
@@ -214,7 +223,7 @@ impl Shared {
         }));
         loop {
             match client.next_push(HEALTH_CHECK).await {
-                Ok(push) if push.kind == "ConnectResetRequest" => return Ok(()),
+                Ok(push) if push.kind == "ConnectResetRequest" => return Ok(named(&push.json()?)),
                 Ok(push) => {
                     if let Ok(list) = push.list() {
                         self.take_push(list);

@@ -270,6 +270,91 @@ async fn a_hung_node_leaves_no_gap_in_any_list() -> Result<()> {
     has_no_gaps(&watch)
 }
 
+/// What became of writes while a member hung.
+#[derive(Default)]
+struct Written {
+    /// When each was begun, counted from the moment at which the member stood still, and how long it took.
+    times: Vec<(Duration, Duration)>,
+    failures: Vec<String>,
+}
+
+/// W11: a member hangs. Clients that write through the others wait for it once, for half a second, and no write
+/// is refused; the figures are printed.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn writes_pass_a_hung_owner_after_one_time_out() -> Result<()> {
+    const WRITERS: u16 = 8;
+    let cluster = Cluster::start(3).await;
+    let services: Vec<Service> = (0..30).map(|_| Service::unique("hung")).collect();
+    let entries = [cluster.node(0).http(), cluster.node(2).http()];
+    let write = async |writer: u16, n: u16| -> Result<()> {
+        let service = &services[(usize::from(n) * 7 + usize::from(writer)) % services.len()];
+        let instance = Instance::at(&format!("10.9.2.{writer}"), n + 1).patient();
+        entries[usize::from(writer) % 2]
+            .register(service, &instance)
+            .await?
+            .ok()
+    };
+    for n in 0..20 {
+        for writer in 0..WRITERS {
+            write(writer, n).await?;
+        }
+    }
+
+    cluster.node(1).freeze();
+    let frozen = tokio::time::Instant::now();
+    let all = parking_lot::Mutex::new(Written::default());
+    let (write, written) = (&write, &all);
+    let writers = (0..WRITERS).map(|writer| async move {
+        for n in 20.. {
+            let begun = frozen.elapsed();
+            if begun > 5 * SECOND {
+                break;
+            }
+            let done = write(writer, n).await;
+            let mut written = written.lock();
+            written.times.push((begun, frozen.elapsed() - begun));
+            written
+                .failures
+                .extend(done.err().map(|error| format!("{error:#}")));
+        }
+    });
+    futures_util::future::join_all(writers).await;
+    cluster.node(1).thaw();
+
+    let Written { mut times, failures } = all.into_inner();
+    ensure!(
+        failures.is_empty(),
+        "{} failed: {:?}",
+        failures.len(),
+        failures.first()
+    );
+    let waited = times
+        .iter()
+        .filter(|(_, took)| *took >= Duration::from_millis(400));
+    let (n_waited, last) = (waited.clone().count(), waited.map(|(begun, _)| *begun).max());
+    times.sort_by_key(|(_, took)| *took);
+    let at = |share: f64| times[((times.len() - 1) as f64 * share) as usize].1;
+    println!(
+        "{} writes while a member hangs: p50 {:?}, p99 {:?}, max {:?}; {n_waited} waited for it, the last begun at {last:?}",
+        times.len(),
+        at(0.5),
+        at(0.99),
+        at(1.0)
+    );
+    ensure!(
+        n_waited <= usize::from(2 * WRITERS),
+        "{n_waited} writes waited for it"
+    );
+    ensure!(
+        last.is_none_or(|begun| begun < 2 * SECOND),
+        "one waited for it at {last:?}"
+    );
+    ensure!(at(1.0) < 2 * SECOND, "one took {:?}", at(1.0));
+    cluster.ready().await;
+    cluster.equal(SOON).await;
+    Ok(())
+}
+
 /// Freezes a node for longer than any of its clients may be silent, and checks that it holds that against none.
 async fn blames_nobody_after_a_freeze(n_nodes: usize) -> Result<()> {
     let cluster = Cluster::start(n_nodes).await;

@@ -49,6 +49,19 @@ pub enum Report {
     Unlisted,
     /// This member, which was unlisted, is listed again.
     Listed,
+    /// Connections have been uneven for long: those of members with more than the mean go to the others, slowly.
+    EveningOut,
+    /// Connections are even enough.
+    EvenedOut,
+    /// This member is cut off with the fewer members, and sends its clients to the others.
+    InMinority {
+        /// Other members that it reaches.
+        n_reached: usize,
+        /// Members that do not answer it.
+        n_cut_off: usize,
+    },
+    /// This member, which was in a minority, is no more.
+    MinorityOver,
 }
 
 /// The effects of one call.

@@ -432,18 +432,42 @@ fn state_of(probe: &Probe) -> State {
 }
 
 /// Who owns what, computed anew whenever a member's state or a list changes. Immutable.
+///
+/// This member hears of all beats of a service while it is its owner or the owner's deputy: while at most one member
+/// that ranks before it serves. So it has heard of them since the last moment at which two did, and since it serves
+/// itself. Whoever becomes one of the two gives every row a full time-out from then on, whoever stays keeps its time.
 pub struct OwnershipView {
     me: MemberId,
     mapper: Arc<dyn Mapper>,
-    /// The member list sorted by address, with who serves.
-    members: Vec<(MemberId, SmolStr, bool)>,
-    /// Those of them that come last in every rank.
-    impaired: Vec<MemberId>,
+    /// The member list sorted by address.
+    ids: Vec<MemberId>,
+    /// The same members, at the same positions.
+    listed: Vec<Listed>,
     /// Guests that serve.
     guests: Vec<(MemberId, SmolStr)>,
-    lists_agree: bool,
-    /// By rank start: since when this member hears of all beats there, as its owner or the owner's deputy.
-    heard_since: Vec<Option<Millis>>,
+    /// Since when this member serves with this list, and is not among those that come last.
+    serves_since: Option<Millis>,
+    /// It is among those that come last, and so is everyone who serves: since when just these have served.
+    alone_since: Option<Millis>,
+    /// The last time while lists differed, so that all heard of all beats: from when, and until when if it is over.
+    differed: Option<(Millis, Option<Millis>)>,
+}
+
+#[derive(Clone, PartialEq, Debug)]
+struct Listed {
+    address: SmolStr,
+    /// Until when it served and was not impaired.
+    served: Served,
+    /// It serves, and is impaired: it comes last in every rank, and takes part as long as nobody else does.
+    is_last: bool,
+}
+
+/// Until when a member was seen serving, the latest last.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Served {
+    Never,
+    Until(Millis),
+    Still,
 }
 
 /// The owner and its deputy hear of all beats of a service.
@@ -452,14 +476,15 @@ const N_HEARERS: usize = 2;
 impl fmt::Debug for OwnershipView {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("OwnershipView")
-            .field("members", &self.members)
+            .field("mapper", &self.mapper)
+            .field("listed", &self.listed)
             .finish()
     }
 }
 
 impl OwnershipView {
-    /// The view of `me`, which serves or not, and is impaired or not. `former` tells since when it hears of the beats of what it keeps; after a
-    /// change of its list it keeps nothing.
+    /// The view of `me`, which serves or not, and is impaired or not. `former` tells since when it hears of the beats of
+    /// what it keeps; after a change of its list it keeps nothing.
     pub fn new(
         me: (MemberId, bool, bool),
         table: &MemberTable,
@@ -468,44 +493,54 @@ impl OwnershipView {
         now: Millis,
     ) -> Self {
         let (me, serves, impaired) = me;
-        let me_impaired = impaired.then_some(me);
-        let others_impaired = table.peers().iter().filter(|m| m.is_impaired()).map(|m| m.id);
-        let is_serving = |id: MemberId| match table.peer(id) {
-            Some(member) => member.is_serving(),
-            None => id == me && serves,
-        };
-        let listed = table.list().iter().map(|address| {
-            let id = MemberId::of(address);
-            (id, address.clone(), is_serving(id))
-        });
+        let ids: Vec<_> = table.list().iter().map(|address| MemberId::of(address)).collect();
+        let former = former.filter(|former| former.ids == ids);
+        let listed = ids.iter().zip(table.list()).enumerate();
+        let listed: Vec<_> = listed
+            .map(|(at, (id, address))| {
+                let (is_serving, is_impaired) = match table.peer(*id) {
+                    Some(member) => (member.is_serving(), member.is_impaired()),
+                    None => (*id == me && serves, impaired),
+                };
+                let served = match former.and_then(|former| former.listed.get(at)).map(|m| m.served) {
+                    _ if is_serving && !is_impaired => Served::Still,
+                    Some(Served::Still) => Served::Until(now),
+                    Some(served) => served,
+                    None => Served::Never,
+                };
+                Listed {
+                    address: address.clone(),
+                    served,
+                    is_last: is_serving && is_impaired,
+                }
+            })
+            .collect();
         let guests = table.peers().iter().filter(|m| !m.is_listed && m.is_serving());
-        let mut view = OwnershipView {
+        OwnershipView {
             me,
             mapper,
-            members: listed.collect(),
-            impaired: others_impaired.chain(me_impaired).collect(),
+            serves_since: (serves && !impaired).then(|| former.and_then(|f| f.serves_since).unwrap_or(now)),
+            alone_since: (serves && impaired && listed.iter().all(|m| m.served != Served::Still)).then(
+                || {
+                    let is_same = |f: &&OwnershipView| f.listed == listed;
+                    former.filter(is_same).and_then(|f| f.alone_since).unwrap_or(now)
+                },
+            ),
+            listed,
             guests: guests.map(|m| (m.id, m.address.clone())).collect(),
-            lists_agree: table.lists_agree(),
-            heard_since: vec![None; table.list().len()],
-        };
-        let former = former.filter(|former| former.has_list_of(&view));
-        for start in 0..view.members.len() {
-            if !view.lists_agree || view.ranked_from(start).take(N_HEARERS).any(|id| id == me) {
-                let kept = former.and_then(|f| f.heard_since.get(start).copied().flatten());
-                view.heard_since[start] = Some(kept.unwrap_or(now));
-            }
+            differed: match (table.lists_agree(), former.and_then(|former| former.differed)) {
+                (false, Some((since, None))) => Some((since, None)),
+                (false, _) => Some((now, None)),
+                (true, Some((since, end))) => Some((since, end.or(Some(now)))),
+                (true, None) => None,
+            },
+            ids,
         }
-        view
-    }
-
-    fn has_list_of(&self, other: &OwnershipView) -> bool {
-        let addresses = |view: &OwnershipView| view.members.iter().map(|m| m.0).collect::<Vec<_>>();
-        addresses(self) == addresses(other)
     }
 
     /// Every member that is reached has the same list.
     pub fn lists_agree(&self) -> bool {
-        self.lists_agree
+        !matches!(self.differed, Some((_, None)))
     }
 
     /// The same with all hearing starting now: silence from before says nothing.
@@ -513,23 +548,28 @@ impl OwnershipView {
         OwnershipView {
             me: self.me,
             mapper: self.mapper.clone(),
-            members: self.members.clone(),
-            impaired: self.impaired.clone(),
+            ids: self.ids.clone(),
+            listed: self.listed.clone(),
             guests: self.guests.clone(),
-            lists_agree: self.lists_agree,
-            heard_since: self.heard_since.iter().map(|since| since.map(|_| now)).collect(),
+            serves_since: self.serves_since.map(|_| now),
+            alone_since: self.alone_since.map(|_| now),
+            differed: self.differed,
         }
     }
 
     /// A number for this view, the same on members that see the same members serving.
     pub fn number(&self) -> u64 {
-        let serving = self.members.iter().filter(|m| m.2);
-        serving.fold(0, |sum: u64, (id, ..)| sum.rotate_left(7) ^ id.0)
+        let all = 0..self.ids.len();
+        let serving = all.clone().filter_map(|at| self.serving(at));
+        let serving = serving.chain(all.filter_map(|at| self.serving_last(at)));
+        serving.fold(0, |sum: u64, id| sum.rotate_left(7) ^ id.0)
     }
 
     /// The members that serve, in their rank for `service`: the first is the owner.
     pub fn ranked(&self, service: &ServiceKey) -> impl Iterator<Item = MemberId> + '_ {
-        self.ranked_from(self.mapper.first(service, self.members.len()))
+        let order = self.mapper.order(service, self.ids.len());
+        let first = order.positions(&self.ids).filter_map(|at| self.serving(at));
+        first.chain(order.positions(&self.ids).filter_map(|at| self.serving_last(at)))
     }
 
     /// The owner of `service`.
@@ -541,8 +581,8 @@ impl OwnershipView {
     /// and shall then know who has been silent. While lists differ, everyone may be taken for the owner by someone, so
     /// everyone hears.
     pub fn hearers(&self, service: &ServiceKey) -> impl Iterator<Item = MemberId> + '_ {
-        let n_listed = if self.lists_agree { N_HEARERS } else { usize::MAX };
-        let n_guests = if self.lists_agree { 0 } else { usize::MAX };
+        let n_listed = if self.lists_agree() { N_HEARERS } else { usize::MAX };
+        let n_guests = if self.lists_agree() { 0 } else { usize::MAX };
         let guests = self.guests.iter().map(|guest| guest.0).take(n_guests);
         self.ranked(service).take(n_listed).chain(guests)
     }
@@ -550,35 +590,69 @@ impl OwnershipView {
     /// This member's part in judging the beats of `service`. While lists differ, two members may each take the other
     /// for the owner: then everyone judges, by what everyone hears.
     pub fn judge(&self, service: &ServiceKey) -> Judge {
-        let start = self.mapper.first(service, self.members.len());
-        match self.heard_since.get(start).copied().flatten() {
-            Some(since) if !self.lists_agree || self.owner(service) == Some(self.me) => Judge::Since(since),
+        let Some(serves_since) = self.serves_since else {
+            return match self.alone_since {
+                Some(since) if self.owner(service) == Some(self.me) => Judge::Since(since),
+                _ => Judge::Elsewhere,
+            };
+        };
+        let [last, last_but_one] = self.served_before_me(service);
+        let as_one_of_two = match last_but_one {
+            Served::Never => Some(serves_since),
+            Served::Until(end) => Some(end.max(serves_since)),
+            Served::Still => None,
+        };
+        let is_owner = last != Served::Still;
+        match (self.differed, as_one_of_two) {
+            (Some((all, None)), since) => {
+                Judge::Since(since.map_or(all, |since| since.min(all)).max(serves_since))
+            }
+            (Some((all, Some(end))), Some(since)) if is_owner && since <= end => {
+                Judge::Since(since.min(all).max(serves_since))
+            }
+            (_, Some(since)) if is_owner => Judge::Since(since),
             _ => Judge::Elsewhere,
         }
     }
 
+    /// Of the members that rank before this one for `service`, until when the two served that did so last.
+    fn served_before_me(&self, service: &ServiceKey) -> [Served; 2] {
+        let order = self.mapper.order(service, self.ids.len());
+        let mut two = [Served::Never; 2];
+        let Some(here) = self.ids.iter().position(|id| *id == self.me) else {
+            return two;
+        };
+        for (at, listed) in self.listed.iter().enumerate() {
+            if listed.served > two[1] && order.is_before(at, here, &self.ids) {
+                two[1] = listed.served;
+                two.sort_unstable_by(|a, b| b.cmp(a));
+            }
+        }
+        two
+    }
+
     /// The advertised address of a member.
     pub fn address(&self, id: MemberId) -> Option<&SmolStr> {
-        let listed = self.members.iter().find(|m| m.0 == id).map(|m| &m.1);
+        let at = self.ids.iter().position(|listed| *listed == id);
+        let listed = at.and_then(|at| self.listed.get(at)).map(|m| &m.address);
         listed.or_else(|| self.guests.iter().find(|m| m.0 == id).map(|m| &m.1))
     }
 
-    fn ranked_from(&self, start: usize) -> impl Iterator<Item = MemberId> + '_ {
-        let n = self.members.len();
-        let serving = move |impaired: bool| {
-            (0..n)
-                .filter_map(move |i| self.members.get((start + i) % n))
-                .filter(move |m| m.2 && self.impaired.contains(&m.0) == impaired)
-                .map(|m| m.0)
-        };
-        // Those that are impaired take part as long as nobody else does.
-        serving(false).chain(serving(true))
+    fn serving(&self, at: usize) -> Option<MemberId> {
+        let is_serving = self.listed.get(at).is_some_and(|m| m.served == Served::Still);
+        self.ids.get(at).copied().filter(|_| is_serving)
+    }
+
+    fn serving_last(&self, at: usize) -> Option<MemberId> {
+        let is_last = self.listed.get(at).is_some_and(|m| m.is_last);
+        self.ids.get(at).copied().filter(|_| is_last)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use rollcall_core::ownership::ModuloMapper;
+    use proptest::prelude::*;
+    use rollcall_core::ownership::{ModuloMapper, mapper};
 
     use super::*;
     use crate::message::FullProbe;
@@ -833,5 +907,156 @@ mod tests {
         assert_eq!(table.peer(a).map(Member::state), Some(MemberState::Down));
         table.note(a, &answer(said("a:1", false)), Millis(1));
         assert_eq!(table.peer(a).map(Member::state), Some(MemberState::Starting));
+    }
+
+    const FIVE: [&str; 5] = ["a:1", "b:1", "c:1", "d:1", "e:1"];
+
+    /// The views of `b:1` among five while members come and go, with who served from when on.
+    struct History {
+        mapper: Arc<dyn Mapper>,
+        view: OwnershipView,
+        table: MemberTable,
+        serving: Vec<(u64, [bool; 5])>,
+    }
+
+    impl History {
+        fn new(rule: &str) -> Self {
+            let (table, mapper) = (table(&FIVE), mapper(rule).expect("a rule"));
+            let view = OwnershipView::new(
+                (MemberId::of("b:1"), true, false),
+                &table,
+                mapper.clone(),
+                None,
+                Millis(1),
+            );
+            let serving = vec![(1, FIVE.map(|address| address == "b:1"))];
+            History {
+                mapper,
+                view,
+                table,
+                serving,
+            }
+        }
+
+        fn toggle(&mut self, at: usize, now: u64) {
+            let mut serving = self.serving.last().expect("one").1;
+            serving[at] = !serving[at];
+            self.serving.push((now, serving));
+            if at != 1 {
+                let result = match serving[at] {
+                    true => lists(FIVE[at], &FIVE),
+                    false => ProbeResult::Refused,
+                };
+                self.table.note(MemberId::of(FIVE[at]), &result, Millis(now));
+            }
+            let me = (MemberId::of("b:1"), serving[1], false);
+            let former = Some(&self.view);
+            self.view = OwnershipView::new(me, &self.table, self.mapper.clone(), former, Millis(now));
+        }
+
+        /// Since when `b:1` is among the first two that serve, by who served when; and the latest change among those
+        /// that rank before it, or of itself.
+        fn heard_since(&self, service: &ServiceKey) -> (Option<u64>, u64) {
+            let ids = FIVE.map(MemberId::of);
+            let order = self.mapper.order(service, 5);
+            let before: Vec<_> = order.positions(&ids).take_while(|at| *at != 1).collect();
+            let (mut since, mut changed, mut former) = (None, 0, None);
+            for (time, serving) in &self.serving {
+                let n_before = before.iter().filter(|at| serving[**at]).count();
+                since = (serving[1] && n_before < 2).then(|| since.unwrap_or(*time));
+                let now: Vec<_> = before.iter().chain(&[1]).map(|at| serving[*at]).collect();
+                if former.as_ref() != Some(&now) {
+                    changed = *time;
+                }
+                former = Some(now);
+            }
+            (since, changed)
+        }
+    }
+
+    proptest! {
+        /// Whatever comes and goes, only the owner judges, by nothing that it has not heard itself, and whoever was one
+        /// of the two all the time keeps its time.
+        #[test]
+        fn an_owner_judges_by_what_it_has_heard(
+            rule in prop_oneof![Just("modulo"), Just("rendezvous")],
+            toggles in proptest::collection::vec(0..5usize, 0..12),
+        ) {
+            let mut history = History::new(rule);
+            for (n, at) in toggles.into_iter().enumerate() {
+                history.toggle(at, 10 * (n as u64 + 1));
+            }
+            for n in 0..40 {
+                let service = ServiceKey::new("", "", &format!("s{n}"));
+                let (heard, changed) = history.heard_since(&service);
+                let is_owner = history.view.owner(&service) == Some(MemberId::of("b:1"));
+                match history.view.judge(&service) {
+                    Judge::Elsewhere => prop_assert!(!is_owner),
+                    Judge::Since(Millis(since)) => {
+                        prop_assert!(is_owner);
+                        let heard = heard.expect("an owner hears");
+                        prop_assert!(heard <= since && since <= changed, "{heard} {since} {changed}");
+                    }
+                }
+            }
+        }
+
+        /// A death moves the services of the dead member and no other, to the next in rank.
+        #[test]
+        fn a_death_moves_nothing_else(
+            rule in prop_oneof![Just("modulo"), Just("rendezvous")],
+            alive in proptest::collection::vec(0..5usize, 0..5),
+            dies in 0..5usize,
+        ) {
+            let mut history = History::new(rule);
+            for (n, at) in alive.into_iter().enumerate().filter(|(_, at)| *at != 1) {
+                history.toggle(at, n as u64 + 2);
+            }
+            prop_assume!(history.serving.last().is_some_and(|(_, serving)| serving[dies]));
+            let services: Vec<_> = (0..40).map(|n| ServiceKey::new("", "", &format!("s{n}"))).collect();
+            let ranked = |view: &OwnershipView| -> Vec<Vec<MemberId>> {
+                services.iter().map(|service| view.ranked(service).collect()).collect()
+            };
+            let before = ranked(&history.view);
+            history.toggle(dies, 100);
+            let dead = MemberId::of(FIVE[dies]);
+            for (before, after) in before.into_iter().zip(ranked(&history.view)) {
+                let without: Vec<_> = before.into_iter().filter(|id| *id != dead).collect();
+                prop_assert_eq!(without, after);
+            }
+        }
+    }
+
+    #[test]
+    fn with_rendezvous_a_member_becomes_the_deputy_of_what_it_was_third_for() {
+        let mut history = History::new("rendezvous");
+        for at in [0, 2, 3, 4] {
+            history.toggle(at, 10);
+        }
+        // Ranked as the third of five: deputy after one death before it, owner after two.
+        let (ids, rank) = (
+            FIVE.map(MemberId::of),
+            |view: &OwnershipView, service: &ServiceKey| {
+                view.ranked(service).position(|id| id == MemberId::of("b:1"))
+            },
+        );
+        let names = (0..100).map(|n| ServiceKey::new("", "", &format!("s{n}")));
+        let third: Vec<_> = names.filter(|s| rank(&history.view, s) == Some(2)).collect();
+        let service = third.first().expect("some");
+        let first_two: Vec<_> = history.view.ranked(service).take(2).collect();
+        let at = |id: MemberId| ids.iter().position(|other| *other == id).expect("listed");
+        assert_eq!(history.view.judge(service), Judge::Elsewhere);
+        history.toggle(at(first_two[0]), 20);
+        assert_eq!(history.view.judge(service), Judge::Elsewhere);
+        history.toggle(at(first_two[1]), 30);
+        assert_eq!(
+            history.view.judge(service),
+            Judge::Since(Millis(20)),
+            "deputy since the first death"
+        );
+        assert_eq!(
+            history.view.renewed(Millis(40)).judge(service),
+            Judge::Since(Millis(40))
+        );
     }
 }

@@ -14,9 +14,7 @@ use prost::Message as _;
 use rollcall_core::{Instance, MemberId, Millis, ServiceKey};
 use rollcall_distro::codec;
 use rollcall_distro::convert::row_op;
-use rollcall_distro::message::{
-    Forward, ForwardReply, Frame, LinkHello, LinkRefusal, Op, Reply, Welcome,
-};
+use rollcall_distro::message::{Forward, ForwardReply, Frame, LinkHello, LinkRefusal, Op, Reply, Welcome};
 use rollcall_node::request::ConnectionInfo;
 use rollcall_node::{Actions, Node, NodeConfig};
 use rollcall_server::clock::Clock;

@@ -74,9 +74,10 @@ impl Node {
             return;
         }
         let stood_still = self.engine.has_stood_still(now, LEAVES_WITHIN);
+        let grace = self.mover_grace(connection.client);
         if self
             .movers
-            .take(&connection, stood_still, &self.registry, &self.config, now.mono)
+            .take(&connection, stood_still, &self.registry, grace, now.mono)
         {
             actions.wake();
             return;

@@ -1,6 +1,9 @@
 //! Settings of a node, already checked by the shell. Times are spans.
 
+use std::sync::Arc;
+
 use rollcall_core::Millis;
+use rollcall_core::ownership::{Mapper, ModuloMapper};
 use rollcall_distro::Faults;
 use smol_str::SmolStr;
 
@@ -32,6 +35,15 @@ pub struct NodeConfig {
     pub connection_limit: usize,
     /// Most connections from one address of a socket; 0 for no limit. Default 0.
     pub connection_limit_per_ip: usize,
+    /// Share of its connections, in percent, that a member sends to others in a minute at most to even out; 0 for none.
+    /// Default 10.
+    pub balance_per_minute: u32,
+    /// How long connections are uneven before a member begins. Default 60 s.
+    pub balance_after: Millis,
+    /// How long no member has started, gone or left a list before that. Default 2 min.
+    pub balance_calm: Millis,
+    /// How long a client that came or was asked stays where it is. Default 5 min.
+    pub balance_rest: Millis,
     /// Longest wait for all live members' data at start. Default 20 s.
     pub gate_limit: Millis,
     /// How long rows of a member that is gone stay. Default 15 s.
@@ -66,6 +78,8 @@ pub struct NodeConfig {
     pub metadata_limit: usize,
     /// Name of the cluster; members with another are refused. Default `rollcall`.
     pub cluster_name: String,
+    /// Which member owns a service; members with another rule are refused. Default `modulo`.
+    pub mapper: Arc<dyn Mapper>,
     /// Bytes of encoded answers that may be kept beside the data. Default 64 MiB.
     pub answer_budget: usize,
     /// Planted faults; none outside simulations.
@@ -90,6 +104,10 @@ impl NodeConfig {
             udp_subscriptions: 65_536,
             connection_limit: 0,
             connection_limit_per_ip: 0,
+            balance_per_minute: 10,
+            balance_after: Millis::secs(60),
+            balance_calm: Millis::secs(120),
+            balance_rest: Millis::secs(300),
             gate_limit: Millis::secs(20),
             orphan_gone: Millis::secs(15),
             orphan_unreachable: Millis::secs(30),
@@ -107,6 +125,7 @@ impl NodeConfig {
             override_life: Millis::secs(24 * 3600),
             metadata_limit: rollcall_core::limits::MAX_METADATA,
             cluster_name: "rollcall".to_owned(),
+            mapper: Arc::new(ModuloMapper),
             answer_budget: 64 << 20,
             faults: Faults::default(),
             beat_interval: rollcall_core::model::instance::DEFAULT_BEAT_INTERVAL,

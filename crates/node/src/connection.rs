@@ -91,6 +91,11 @@ impl Connection {
         *self.asked_to_move.lock()
     }
 
+    /// When the client came, or was last asked to go to another member, whatever was later.
+    pub(crate) fn last_come_or_asked(&self) -> Millis {
+        self.asked_to_move().unwrap_or_default().max(self.opened)
+    }
+
     pub(crate) fn idle(&self, now: Millis) -> Millis {
         now.since(Millis(self.last_active.load(Ordering::Relaxed)))
     }

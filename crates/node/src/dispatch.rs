@@ -45,8 +45,11 @@ impl Node {
     pub fn forwarded(&self, ticket: Ticket, forward: Forward, now: Now, actions: &mut Actions) {
         Counters::add(&self.counters.forwards_received);
         let write = from_wire(forward.write);
+        // Whoever sees the same members has sent the write past its owner on purpose, if this node is not the owner: the
+        // owner has not answered, and shall not be waited for once more from here.
+        let sees_the_same = forward.view == self.engine.view().number();
         let way = Way {
-            hops: forward.hops,
+            hops: if sees_the_same { MAX_HOPS } else { forward.hops },
             taken: Some(forward.time),
             is_forwarded: true,
             ..Way::default()
@@ -56,12 +59,12 @@ impl Node {
 
     /// The reply to a forward.
     pub fn forward_replied(&self, id: ForwardId, reply: ForwardReply, now: Now, actions: &mut Actions) {
-        if matches!(reply.result, Err(WireError::NotReady | WireError::OverLimit)) {
-            return self.forward_failed(id, now, actions);
-        }
         let Some(mut forwarded) = self.pending.take_forward(id) else {
             return;
         };
+        if matches!(reply.result, Err(WireError::NotReady | WireError::OverLimit)) {
+            return self.forward_unanswered(forwarded, now, actions);
+        }
         let result = match reply.result {
             Ok(done) => Ok(from_wire_done(done)),
             Err(WireError::Outdated(newest)) if forwarded.way.is_own_and_prompt() => {
@@ -105,21 +108,30 @@ impl Node {
         actions.wake();
     }
 
-    /// A forward got no reply: the next in rank is asked, at last this node takes the write.
+    /// A forward got no reply: the next in rank is asked, at last this node takes the write. So it is done with all that
+    /// wait for the same member, which gets no further write before it has answered a probe: when a member hangs, its
+    /// clients wait once, and none of them longer than the first.
     pub fn forward_failed(&self, id: ForwardId, now: Now, actions: &mut Actions) {
-        let Some(mut forwarded) = self.pending.take_forward(id) else {
+        let Some(forwarded) = self.pending.take_forward(id) else {
             return;
         };
+        let member = forwarded.to;
+        self.forward_unanswered(forwarded, now, actions);
+        self.forward_elsewhere(member, now, actions);
+    }
+
+    /// A member does not take a write: the next in rank is asked, at last this node takes it.
+    fn forward_unanswered(&self, mut forwarded: Forwarded, now: Now, actions: &mut Actions) {
         forwarded.way.has_failed = true;
         Counters::add(&self.counters.forwards_failed);
         self.engine.suspect(forwarded.to);
         self.route_again(forwarded, now, actions);
     }
 
-    /// A member has left: what it was to answer goes to who owns it now. Whatever it may have done with it is as old as the
-    /// write itself.
-    pub(crate) fn forward_elsewhere(&self, left: MemberId, now: Now, actions: &mut Actions) {
-        for mut forwarded in self.pending.take_forwards_to(left) {
+    /// A member has left or does not answer: what it was to answer goes to who is next. Whatever it may have done with it
+    /// is as old as the write itself.
+    pub(crate) fn forward_elsewhere(&self, member: MemberId, now: Now, actions: &mut Actions) {
+        for mut forwarded in self.pending.take_forwards_to(member) {
             forwarded.way.has_failed = true;
             self.route_again(forwarded, now, actions);
         }

@@ -5,6 +5,7 @@
 //! `tests/` runs whole clusters of it.
 
 pub mod action;
+mod balance;
 mod brake;
 mod clients;
 pub mod config;
@@ -16,6 +17,7 @@ pub mod inspect;
 mod links;
 pub mod loader;
 pub mod metrics;
+mod minority;
 mod movers;
 pub mod node;
 pub mod operator;

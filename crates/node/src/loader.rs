@@ -194,11 +194,22 @@ impl Node {
         let found = { all }.find(|c| c.info.text_id == text_id && c.info.is_sdk);
         let Some(connection) = found else { return false };
         let to = to.or_else(|| self.serving_members().into_iter().next());
-        let Some(request_id) = self.ask_to_move(connection.id, to, now, actions) else {
+        self.ask_one(connection.id, to, now, actions)
+    }
+
+    /// Asks one connection to move, and no other in its place; false when it is gone.
+    pub(crate) fn ask_one(
+        &self,
+        id: ConnectionId,
+        to: Option<SmolStr>,
+        now: Now,
+        actions: &mut Actions,
+    ) -> bool {
+        let Some(request_id) = self.ask_to_move(id, to, now, actions) else {
             return false;
         };
         let asked = Asked {
-            id: connection.id,
+            id,
             deadline: now.mono + ACK_WAIT,
             is_replaced: false,
         };

@@ -77,6 +77,8 @@ pub(crate) struct Counters {
     pub(crate) fuzzy_sent: AtomicU64,
     pub(crate) resets_sent: AtomicU64,
     pub(crate) resets_acked: AtomicU64,
+    pub(crate) balance_moved: AtomicU64,
+    pub(crate) minority_moved: AtomicU64,
     pub(crate) connections_idle_closed: AtomicU64,
     pub(crate) expiry_brakes: AtomicU64,
     pub(crate) beat_rows_expired: AtomicU64,

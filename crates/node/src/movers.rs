@@ -9,7 +9,6 @@ use rollcall_core::registry::change::ClientId;
 use rollcall_core::{Millis, Now, Registry, ServiceKey};
 use rollcall_distro::Effects;
 
-use crate::config::NodeConfig;
 use crate::connection::Connection;
 use crate::node::Node;
 
@@ -45,14 +44,15 @@ impl Movers {
         self.0.lock().len()
     }
 
-    /// Takes note of a client whose connection has closed; false when it is not on its way or has nothing here, or when
-    /// there are too many. `stood_still`: so did this node a short time ago.
+    /// Takes note of a client whose connection has closed, and whose rows stay for `grace` if it does not arrive; false
+    /// when it is not on its way or has nothing here, or when there are too many. `stood_still`: so did this node a short
+    /// time ago.
     pub(crate) fn take(
         &self,
         connection: &Connection,
         stood_still: bool,
         registry: &Registry,
-        config: &NodeConfig,
+        grace: Millis,
         now: Millis,
     ) -> bool {
         let is_asked = { connection.asked_to_move() }.is_some_and(|asked| now.since(asked) <= LEAVES_WITHIN);
@@ -67,11 +67,6 @@ impl Movers {
             return false;
         }
         let client = connection.client;
-        let grace = if client.returns_slowly() {
-            config.orphan_gone + config.orphan_slow_extra
-        } else {
-            config.orphan_gone
-        };
         movers.push_back(Mover {
             client,
             until: now + grace,
@@ -87,6 +82,21 @@ impl Movers {
 }
 
 impl Node {
+    /// How long the rows of a client stay that is on its way. Behind a cut its arrival is not heard of: then as long as
+    /// those of the members there.
+    pub(crate) fn mover_grace(&self, client: ClientId) -> Millis {
+        let grace = if self.is_in_minority() {
+            self.config.orphan_unreachable
+        } else {
+            self.config.orphan_gone
+        };
+        if client.returns_slowly() {
+            grace + self.config.orphan_slow_extra
+        } else {
+            grace
+        }
+    }
+
     /// Takes away what has been registered anew for a while, and all of those whose grace is over.
     pub(crate) fn tick_movers(&self, now: Now, effects: &mut Effects) {
         let mut movers = self.movers.0.lock();

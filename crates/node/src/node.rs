@@ -8,7 +8,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
-use rollcall_core::ownership::ModuloMapper;
 use rollcall_core::registry::change::ClientId;
 use rollcall_core::registry::clean::Lives;
 use rollcall_core::registry::digest::N_BUCKETS;
@@ -17,6 +16,7 @@ use rollcall_distro::{DistroConfig, Effect, Effects, Engine, Fault, Report};
 use smol_str::SmolStr;
 
 use crate::action::{Action, Actions, Silenced};
+use crate::balance::Balance;
 use crate::brake::Brakes;
 use crate::config::NodeConfig;
 use crate::connection::{Awaited, Connections};
@@ -24,6 +24,7 @@ use crate::error::NodeError;
 use crate::fuzzy::FuzzyWatches;
 use crate::loader::Loader;
 use crate::metrics::Counters;
+use crate::minority::Minority;
 use crate::movers::Movers;
 use crate::pending::Pending;
 use crate::push::{Outcome, Pusher};
@@ -45,6 +46,8 @@ pub struct Node {
     pub(crate) pusher: Pusher,
     pub(crate) loader: Loader,
     pub(crate) movers: Movers,
+    pub(crate) balance: Balance,
+    pub(crate) minority: Minority,
     pub(crate) fuzzy: FuzzyWatches,
     pub(crate) switches: Switches,
     pub(crate) brakes: Brakes,
@@ -74,7 +77,7 @@ impl Node {
             cluster: config.cluster_name.clone(),
             address: config.self_address.clone(),
             members: config.members.clone(),
-            mapper: Arc::new(ModuloMapper),
+            mapper: config.mapper.clone(),
             log_capacity: config.log_capacity,
             probe_interval: config.probe_interval,
             probe_misses: config.probe_misses,
@@ -92,6 +95,8 @@ impl Node {
             pusher: Pusher::new(&config),
             loader: Loader::default(),
             movers: Movers::default(),
+            balance: Balance::new(config.seed ^ boot, now.mono),
+            minority: Minority::default(),
             fuzzy: FuzzyWatches::default(),
             switches: Switches::new(config.beat_interval),
             brakes: Brakes::default(),
@@ -163,6 +168,8 @@ impl Node {
         }
         self.counters.push_costs.tick(now);
         self.tick_loader(now, actions);
+        self.tick_balance(now, actions);
+        self.tick_minority(now, actions);
         self.pusher
             .tick_udp(self.push_cache(), &self.counters, now, actions);
         self.give(self.pending.overdue(now.mono), actions);
@@ -172,6 +179,7 @@ impl Node {
             self.loader.next_due(),
             self.movers.next_due(now.mono),
             self.registry.next_release(),
+            self.balance.next_due(),
             None,
             None,
         ];
@@ -179,10 +187,10 @@ impl Node {
         if self.check_readable(now).is_ok() {
             if self.has_push() {
                 self.push_due(now, actions);
-                due[5] = self.pusher.next_due();
+                due[6] = self.pusher.next_due();
             }
             self.tick_fuzzy(now, actions);
-            due[6] = self.fuzzy.next_due();
+            due[7] = self.fuzzy.next_due();
         }
         for due in due.into_iter().flatten() {
             next = next.min(due);

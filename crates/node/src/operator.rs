@@ -267,13 +267,23 @@ impl Node {
             ),
             (
                 "rollcall_resets_sent",
-                "Connections that operators let be asked to move to another member",
+                "Connections asked to move to another member, whatever for",
                 &c.resets_sent,
             ),
             (
                 "rollcall_resets_acked",
                 "Connections that answered that they move",
                 &c.resets_acked,
+            ),
+            (
+                "rollcall_balance_moved",
+                "Connections asked to move to even out the load",
+                &c.balance_moved,
+            ),
+            (
+                "rollcall_minority_moved",
+                "Connections asked to move because this node is in a minority",
+                &c.minority_moved,
             ),
         ] {
             m.counter(name, help, counter);
@@ -491,6 +501,16 @@ impl Node {
             "rollcall_resets_waiting",
             "Connections that are still to be asked to move",
             self.loader.n_waiting(),
+        );
+        m.gauge(
+            "rollcall_balancing",
+            "1 while this node sees uneven connections being evened out",
+            usize::from(self.balance.is_running()),
+        );
+        m.gauge(
+            "rollcall_in_minority",
+            "1 while this node is cut off with the fewer members and sends its clients to the others",
+            usize::from(self.is_in_minority()),
         );
         m.gauge(
             "rollcall_clients_moving",

@@ -358,8 +358,9 @@ fn kf_066_a_forward_by_another_view_is_passed_on_once_and_then_served() {
     let mut actions = Actions::default();
     node.write(Ticket(1), register(&service), clock(2), &mut actions);
     let (_, _, mut forward) = forward_in(&actions).unwrap();
-    // The sender takes this node for the owner.
+    // The sender sees other members, and takes this node for the owner.
     forward.hops = 1;
+    forward.view += 1;
     let mut actions = Actions::default();
     node.forwarded(Ticket(2), forward.clone(), clock(3), &mut actions);
     assert_eq!(forward_in(&actions).unwrap().2.hops, 2);
@@ -368,6 +369,43 @@ fn kf_066_a_forward_by_another_view_is_passed_on_once_and_then_served() {
     node.forwarded(Ticket(3), forward, clock(4), &mut actions);
     assert!(forward_in(&actions).is_none());
     assert_eq!(node.registry().n_rows(), 1);
+}
+
+/// W11: the sender sees the same members, so it has found the owner wanting: nobody waits for the owner a second time.
+#[test]
+fn a_forward_past_its_owner_by_the_same_view_is_served_at_once() {
+    let node = node_among_three();
+    let service = service_owned_by(&node, ADDRESSES[1]);
+    let mut actions = Actions::default();
+    node.write(Ticket(1), register(&service), clock(2), &mut actions);
+    let (_, _, forward) = forward_in(&actions).unwrap();
+    let mut actions = Actions::default();
+    node.forwarded(Ticket(2), forward, clock(3), &mut actions);
+    assert!(forward_in(&actions).is_none());
+    assert_eq!(node.registry().n_rows(), 1);
+}
+
+/// W11: when a member hangs, the first time-out is the last one that any client waits for.
+#[test]
+fn all_that_wait_for_a_member_that_does_not_answer_are_sent_on_together() {
+    let node = node_among_three();
+    let service = service_owned_by(&node, ADDRESSES[1]);
+    let mut actions = Actions::default();
+    for n in 1..=5 {
+        node.write(Ticket(n), register(&service), clock(n), &mut actions);
+    }
+    let (first, ..) = forward_in(&actions).unwrap();
+    let mut actions = Actions::default();
+    node.forward_failed(first, clock(502), &mut actions);
+    let to = actions.0.iter().filter_map(|action| match action {
+        Action::Forward { to, forward, .. } => Some((*to, forward.hops)),
+        _ => None,
+    });
+    assert_eq!(to.collect::<Vec<_>>(), [(MemberId::of(ADDRESSES[2]), 1); 5]);
+    // What was sent on is nobody's any more at the first.
+    let mut actions = Actions::default();
+    node.forward_failed(ForwardId(first.0 + 1), clock(503), &mut actions);
+    assert!(actions.0.is_empty());
 }
 
 #[test]

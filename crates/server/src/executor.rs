@@ -236,6 +236,14 @@ impl Executor {
             Report::Unlisted => warn!(
                 "no other member that answers lists this one: serving reads only, and sending clients to the others"
             ),
+            Report::EveningOut => info!("connections are uneven: clients are sent to the members with few"),
+            Report::EvenedOut => info!("connections are even enough"),
+            Report::InMinority { n_reached, n_cut_off } => warn!(
+                n_reached,
+                n_cut_off,
+                "cut off with the fewer members: clients are sent to the others, who stays is served"
+            ),
+            Report::MinorityOver => info!("no longer in a minority"),
             Report::Listed => info!("listed by another member again: catching up before it serves"),
         }
     }

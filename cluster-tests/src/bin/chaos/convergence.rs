@@ -109,7 +109,9 @@ async fn shows(
     began: Instant,
 ) -> Result<Duration> {
     loop {
-        let list = timeout(ANSWER, client.query(service)).await.context("no answer")??;
+        let list = timeout(ANSWER, client.query(service))
+            .await
+            .context("no answer")??;
         let took = began.elapsed();
         if list.at(&instance.address()).is_ok() == is_registered || took > LONGEST {
             ensure!(!client.is_closed(), "the connection is gone");

@@ -189,13 +189,15 @@ impl Ledger {
     pub(crate) fn due(&self, service: ServiceId, node: usize, asked: Instant) -> Vec<RowId> {
         let network = self.network.lock().clone();
         let rows = self.rows_of(service).iter().copied();
-        rows.filter(|row| self.rows[row.0].is_due(&network, node, asked)).collect()
+        rows.filter(|row| self.rows[row.0].is_due(&network, node, asked))
+            .collect()
     }
 
     /// The instances of a service that are registered, and not on their way out.
     pub(crate) fn living(&self, service: ServiceId) -> Vec<RowId> {
         let rows = self.rows_of(service).iter().copied();
-        rows.filter(|row| self.rows[row.0].life.lock().since.is_some()).collect()
+        rows.filter(|row| self.rows[row.0].life.lock().since.is_some())
+            .collect()
     }
 }
 
@@ -208,7 +210,9 @@ impl Row {
             // What a node has acknowledged itself it lists at once.
             return self.protocol == Protocol::Grpc && life.at[node].is_some_and(|at| at < asked);
         }
-        let Some(changed) = network.changed else { return true };
+        let Some(changed) = network.changed else {
+            return true;
+        };
         if network.cuts.is_empty() {
             // What came during the cut may arrive as late as the nodes may take to become equal.
             return since < changed && self.is_steady(&life, changed) || is_old(changed, HEALED_WITHIN);

@@ -82,7 +82,9 @@ impl Options {
                 "--scenario" => {
                     let name = value()?;
                     let found = SCENARIOS.into_iter().find(|scenario| scenario.name() == name);
-                    options.scenarios.push(found.with_context(|| format!("no scenario is called {name}"))?);
+                    options
+                        .scenarios
+                        .push(found.with_context(|| format!("no scenario is called {name}"))?);
                 }
                 "--providers" => size = Some((value()?.parse()?, value()?.parse()?)),
                 "--namespaces" => options.namespaces = Some(Namespaces::read(&value()?, N_NODES)?),
@@ -101,7 +103,10 @@ impl Options {
         if options.scenarios.is_empty() {
             options.scenarios = SCENARIOS.into_iter().filter(can_run).collect();
         }
-        ensure!(options.scenarios.iter().all(can_run), "the network is cut in namespaces only");
+        ensure!(
+            options.scenarios.iter().all(can_run),
+            "the network is cut in namespaces only"
+        );
         Ok(options)
     }
 }
@@ -125,7 +130,9 @@ async fn main() -> ExitCode {
                 }
             }
             let is_written = match &options.table {
-                Some(path) => std::fs::write(path, table).inspect_err(|e| eprintln!("error: {path}: {e}")).is_ok(),
+                Some(path) => std::fs::write(path, table)
+                    .inspect_err(|e| eprintln!("error: {path}: {e}"))
+                    .is_ok(),
                 None => true,
             };
             println!("{}", report::summary(&outcomes));
@@ -164,7 +171,15 @@ async fn run(options: &Options) -> Result<Vec<Outcome>> {
     eprintln!("loading {} providers", stable.len() + leaving.len());
     let start = |planned: &[Planned], is_short_lived: bool| -> Vec<Provider> {
         let numbered = planned.iter().enumerate();
-        let started = numbered.map(|(i, p)| Provider::start(&world, p.row, p.protocol, i % usize::from(N_NODES), is_short_lived));
+        let started = numbered.map(|(i, p)| {
+            Provider::start(
+                &world,
+                p.row,
+                p.protocol,
+                i % usize::from(N_NODES),
+                is_short_lived,
+            )
+        });
         started.collect()
     };
     let _providers = start(&stable, false);
@@ -189,7 +204,9 @@ async fn run(options: &Options) -> Result<Vec<Outcome>> {
         convergence: Convergence::start(&world),
         is_quick: options.is_quick,
     };
-    let loaded = world.tally.next(options.scenarios.first().map_or("", |first| first.name()));
+    let loaded = world
+        .tally
+        .next(options.scenarios.first().map_or("", |first| first.name()));
     let mut outcomes: Vec<Outcome> = Some(loaded).into_iter().filter(|load| !load.is_good()).collect();
     for (i, scenario) in options.scenarios.iter().enumerate() {
         eprintln!("{} begins", scenario.name());
@@ -217,9 +234,13 @@ fn plan(options: &Options) -> (Ledger, Vec<Planned>, Vec<Planned>) {
     let n_stable = options.n_grpc + options.n_http;
     let n_services = n_stable.div_ceil(PER_SERVICE).max(SUBSCRIPTIONS);
     let mut spread = |stem: &str, n_services: usize, n_grpc: usize, n_http: usize| -> Vec<Planned> {
-        let services: Vec<ServiceId> = (0..n_services).map(|i| ledger.add_service(format!("{stem}-{i}"))).collect();
+        let services: Vec<ServiceId> = (0..n_services)
+            .map(|i| ledger.add_service(format!("{stem}-{i}")))
+            .collect();
         let protocols = [(Protocol::Grpc, n_grpc), (Protocol::Http, n_http)];
-        let protocols = protocols.into_iter().flat_map(|(protocol, n)| std::iter::repeat_n(protocol, n));
+        let protocols = protocols
+            .into_iter()
+            .flat_map(|(protocol, n)| std::iter::repeat_n(protocol, n));
         let planned = protocols.enumerate().map(|(i, protocol)| Planned {
             row: ledger.add_row(services[i % n_services], protocol),
             protocol,
@@ -228,7 +249,12 @@ fn plan(options: &Options) -> (Ledger, Vec<Planned>, Vec<Planned>) {
     };
     let stable = spread("stable", n_services, options.n_grpc, options.n_http);
     let some = |n: usize| n.div_ceil(LEAVERS).max(4);
-    let leaving = spread("leaving", LEAVING_SERVICES, some(options.n_grpc), some(options.n_http));
+    let leaving = spread(
+        "leaving",
+        LEAVING_SERVICES,
+        some(options.n_grpc),
+        some(options.n_http),
+    );
     (ledger, stable, leaving)
 }
 
@@ -262,7 +288,10 @@ mod tests {
     #[test]
     fn every_provider_is_in_one_service() -> Result<()> {
         let (ledger, stable, leaving) = plan(&read(&[])?);
-        let rows: usize = ledger.services().map(|service| ledger.rows_of(service).len()).sum();
+        let rows: usize = ledger
+            .services()
+            .map(|service| ledger.rows_of(service).len())
+            .sum();
         assert_eq!((stable.len(), leaving.len(), rows), (2_500, 100, 2_600));
         Ok(())
     }

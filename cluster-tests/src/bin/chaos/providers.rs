@@ -69,7 +69,13 @@ pub(crate) struct Provider {
 impl Provider {
     /// Starts one that tries the nodes in turn from `first` on. A short life is for runs in a hurry: 12 s
     /// without a beat, and the instance goes.
-    pub(crate) fn start(world: &Arc<World>, row: RowId, protocol: Protocol, first: usize, is_short_lived: bool) -> Self {
+    pub(crate) fn start(
+        world: &Arc<World>,
+        row: RowId,
+        protocol: Protocol,
+        first: usize,
+        is_short_lived: bool,
+    ) -> Self {
         let (wish, wishes) = watch::channel(Wish::Live);
         let mut instance = row.instance();
         let mut beat = BEAT;
@@ -153,7 +159,9 @@ impl Actor {
     }
 
     fn refused(&mut self, error: &anyhow::Error) {
-        let Some((since, is_told)) = &mut self.outage else { return };
+        let Some((since, is_told)) = &mut self.outage else {
+            return;
+        };
         if since.elapsed() > TRIES + REDO && !*is_told {
             *is_told = true;
             self.world.tally.fault(Fault::FailedRegistration, || {
@@ -267,7 +275,10 @@ impl Actor {
     fn named(&self, push: &Push) -> Option<usize> {
         let body = push.json().ok()?;
         let (ip, port) = (&body["serverIp"], &body["serverPort"]);
-        let port = port.as_str().map(String::from).or_else(|| Some(port.as_u64()?.to_string()))?;
+        let port = port
+            .as_str()
+            .map(String::from)
+            .or_else(|| Some(port.as_u64()?.to_string()))?;
         let name = format!("{}:{port}", ip.as_str()?);
         self.world.names.iter().position(|known| *known == name)
     }
@@ -295,7 +306,12 @@ impl Actor {
                 }
                 let http = &self.world.http[self.at];
                 let asked = timeout(ANSWER, http.deregister(&self.service, &self.instance)).await;
-                if asked.context("no answer in time").flatten().and_then(|reply| reply.ok()).is_ok() {
+                if asked
+                    .context("no answer in time")
+                    .flatten()
+                    .and_then(|reply| reply.ok())
+                    .is_ok()
+                {
                     break;
                 }
                 self.next_node();
@@ -319,7 +335,11 @@ impl Actor {
         for turn in 1.. {
             let http = &self.world.http[self.at];
             let asked = timeout(ANSWER, http.register(&self.service, &self.instance)).await;
-            match asked.context("no answer in time").flatten().and_then(|reply| reply.ok()) {
+            match asked
+                .context("no answer in time")
+                .flatten()
+                .and_then(|reply| reply.ok())
+            {
                 Ok(()) => return self.registered(),
                 Err(error) => {
                     self.refused(&error);

@@ -15,15 +15,29 @@ pub(crate) fn table(outcomes: &[Outcome]) -> String {
     text.push_str(&"| --- ".repeat(5 + FAULTS.len() + 5));
     text.push_str("|\n");
     for outcome in outcomes {
-        let Outcome { name, lists, refused, told, registrations, .. } = outcome;
-        let _ = write!(text, "| {name} | {lists} | {refused} | {told} | {registrations} |");
+        let Outcome {
+            name,
+            lists,
+            refused,
+            told,
+            registrations,
+            ..
+        } = outcome;
+        let _ = write!(
+            text,
+            "| {name} | {lists} | {refused} | {told} | {registrations} |"
+        );
         for fault in FAULTS {
             let _ = write!(text, " {} |", outcome.count(fault));
         }
         let times = |measure| outcome.times.get(&measure).cloned().unwrap_or_default();
         for measure in [Measure::Detection, Measure::Start, Measure::Equal] {
             let longest = times(measure).longest();
-            let _ = write!(text, " {} |", longest.map_or("-".into(), |t| format!("{:.1}", t.as_secs_f64())));
+            let _ = write!(
+                text,
+                " {} |",
+                longest.map_or("-".into(), |t| format!("{:.1}", t.as_secs_f64()))
+            );
         }
         for measure in [Measure::Convergence, Measure::ConvergenceInFault] {
             let _ = write!(text, " {} |", p50_p99(&times(measure)));
@@ -67,10 +81,16 @@ mod tests {
         tally.time(Measure::Detection, Duration::from_millis(3_250));
         let outcomes = [tally.next("stop"), tally.next("")];
         let line = summary(&outcomes);
-        assert!(line.starts_with("chaos: 1 passed, 1 failed; 0 empty lists, 1 short lists, "), "{line}");
+        assert!(
+            line.starts_with("chaos: 1 passed, 1 failed; 0 empty lists, 1 short lists, "),
+            "{line}"
+        );
         let table = table(&outcomes);
         let columns: Vec<usize> = table.lines().map(|row| row.matches('|').count()).collect();
         assert_eq!(columns, [18; 4]);
-        assert!(table.contains("| kill | 1 | 0 | 0 | 0 | 0 | 1 | 0 |") && table.contains("| 3.2 |"), "{table}");
+        assert!(
+            table.contains("| kill | 1 | 0 | 0 | 0 | 0 | 1 | 0 |") && table.contains("| 3.2 |"),
+            "{table}"
+        );
     }
 }

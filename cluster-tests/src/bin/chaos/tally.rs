@@ -78,7 +78,11 @@ impl Times {
     pub(crate) fn quantile(&self, share: f64) -> Option<Duration> {
         let mut sorted = self.0.clone();
         sorted.sort();
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss)]
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            clippy::cast_precision_loss
+        )]
         let at = ((sorted.len() as f64 - 1.0) * share).round().max(0.0) as usize;
         sorted.get(at).copied()
     }
@@ -134,7 +138,9 @@ impl Outcome {
 
     /// Some faults of each kind.
     pub(crate) fn examples(&self) -> impl Iterator<Item = String> {
-        self.examples.iter().map(|(fault, text)| format!("{fault}: {text}"))
+        self.examples
+            .iter()
+            .map(|(fault, text)| format!("{fault}: {text}"))
     }
 }
 
@@ -192,7 +198,14 @@ impl Tally {
 
     /// A time.
     pub(crate) fn time(&self, measure: Measure, time: Duration) {
-        self.current.lock().1.times.entry(measure).or_default().0.push(time);
+        self.current
+            .lock()
+            .1
+            .times
+            .entry(measure)
+            .or_default()
+            .0
+            .push(time);
     }
 }
 

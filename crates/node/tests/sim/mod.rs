@@ -8,6 +8,9 @@ pub(crate) mod lists;
 pub(crate) mod oracle;
 pub(crate) mod world;
 
+use std::sync::Arc;
+
+use rollcall_core::ownership::{Mapper, ModuloMapper, RendezvousMapper};
 use rollcall_node::Fault;
 
 /// What a run looks like.
@@ -55,6 +58,14 @@ impl Plan {
             n_crashes: 1,
             n_list_changes: 4,
             ..Plan::of(seed)
+        }
+    }
+
+    /// The rule of ownership: every fourth seed uses the one that is not the default.
+    pub(crate) fn mapper(&self) -> Arc<dyn Mapper> {
+        match self.seed % 4 {
+            0 => Arc::new(RendezvousMapper),
+            _ => Arc::new(ModuloMapper),
         }
     }
 }

@@ -827,6 +827,7 @@ impl World {
         let list = self.slots[n].list.iter().map(|m| self.addresses[*m].as_str());
         let members: Vec<&str> = list.collect();
         let mut config = NodeConfig::new(&self.addresses[n], &members, self.plan.seed);
+        config.mapper = self.plan.mapper();
         if self.plan.seed.is_multiple_of(2) {
             // So small that a member that stands still falls out of it: the rest is up to the digests.
             config.log_capacity = 16;

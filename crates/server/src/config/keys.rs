@@ -1,8 +1,10 @@
 //! Every key: its name, unit, default, meaning, and how its text is read.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use rollcall_core::Millis;
+use rollcall_core::ownership::Mapper;
 
 use super::values::{list, log_filter, number, positive_time, size, time};
 use super::{ConfigError, LogFormat};
@@ -74,6 +76,7 @@ draft! {
     address_server_interval: Millis,
     peer_addresses: Vec<String>,
     cluster_name: String,
+    mapper: Arc<dyn Mapper>,
     cluster_secret: String,
     context_path: String,
     data_dir: String,
@@ -92,6 +95,10 @@ draft! {
     udp_subscriptions: usize,
     connection_limit: usize,
     connection_limit_per_ip: usize,
+    balance_per_minute: u32,
+    balance_after: Millis,
+    balance_calm: Millis,
+    balance_rest: Millis,
     gate_limit: Millis,
     orphan_gone: Millis,
     orphan_unreachable: Millis,
@@ -177,6 +184,9 @@ keys! {
         |text: &str| Ok::<_, String>(list(text));
     cluster_name, "text", "rollcall", "name that all members share",
         |text: &str| if text.is_empty() { Err("must not be empty".to_owned()) } else { Ok(text.to_owned()) };
+    mapper, "modulo or rendezvous", "modulo",
+        "which member owns a service of HTTP clients; all members must have the same. With `rendezvous` a change of the member list moves only the share of the member that comes or goes, with `modulo` most services",
+        |text: &str| rollcall_core::ownership::mapper(text).ok_or_else(|| format!("{text:?} is neither modulo nor rendezvous"));
     cluster_secret, "text", "none",
         "secret that all members share; required with several members unless `bind` is a loopback address",
         |text: &str| Ok::<_, String>(text.to_owned());
@@ -213,6 +223,11 @@ keys! {
         |text: &str| number(text, 0, 1 << 24).map(|n| n as usize);
     connection_limit_per_ip, "connections", "0", "the same for the connections from one address, as the socket shows it; 0 for no limit",
         |text: &str| number(text, 0, 1 << 24).map(|n| n as usize);
+    balance_per_minute, "percent", "10", "share of its gRPC connections that a member sends to others in a minute at most, when it has more than the mean of all; 0 switches evening out off",
+        |text: &str| number(text, 0, 60).map(|n| n as u32);
+    balance_after, "time", "60s", "how long connections are uneven before they are evened out", positive_time;
+    balance_calm, "time", "2m", "how long no member has started, gone or changed its list before connections are evened out", time;
+    balance_rest, "time", "5m", "how long a client that came, or was asked to move, is not asked to even out", time;
     gate_limit, "time", "20s", "longest wait for the data of all live members before the node is ready", positive_time;
     orphan_gone, "time", "15s", "how long instances stay whose member is gone", positive_time;
     orphan_unreachable, "time", "30s", "how long instances stay whose member is unreachable", positive_time;

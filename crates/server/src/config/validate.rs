@@ -107,6 +107,10 @@ fn node(draft: &Draft, advertise: &str, members: &[SmolStr]) -> Result<NodeConfi
         udp_subscriptions,
         connection_limit,
         connection_limit_per_ip,
+        balance_per_minute,
+        balance_after,
+        balance_calm,
+        balance_rest,
         gate_limit,
         orphan_gone,
         orphan_unreachable,
@@ -127,6 +131,7 @@ fn node(draft: &Draft, advertise: &str, members: &[SmolStr]) -> Result<NodeConfi
         metadata_limit,
         beat_interval,
         cluster_name,
+        mapper,
         answer_budget
     );
     node.push_delay = draft.push_delay;

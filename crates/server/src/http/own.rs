@@ -30,6 +30,8 @@ pub fn state(app: &HttpApp, _params: &Params) -> Result<Reply, HttpFailure> {
     );
     out.extend_from_slice(b",\"ready\":");
     json::boolean(&mut out, node.is_ready());
+    out.extend_from_slice(b",\"minority\":");
+    json::boolean(&mut out, node.is_in_minority());
     out.extend_from_slice(b",\"epoch\":");
     json::unsigned(&mut out, this.map_or(0, |member| member.epoch));
     out.extend_from_slice(b",\"members\":[");
@@ -47,6 +49,11 @@ pub fn state(app: &HttpApp, _params: &Params) -> Result<Reply, HttpFailure> {
         json::unsigned(&mut out, member.epoch);
         out.extend_from_slice(b",\"self\":");
         json::boolean(&mut out, member.is_self);
+        let peers = app.exec().peers();
+        if let Some(trouble) = peers.and_then(|peers| peers.trouble(&member.address)) {
+            out.extend_from_slice(b",\"trouble\":");
+            json::string(&mut out, &trouble);
+        }
         out.push(b'}');
     }
     out.extend_from_slice(b"],\"digests\":[");

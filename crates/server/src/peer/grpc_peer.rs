@@ -29,7 +29,7 @@ const HANDSHAKE_LIMIT: Duration = Duration::from_secs(3);
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(1));
 
 /// Subject of [`Peer::trouble`].
-const LINK: &str = "link";
+pub(super) const LINK: &str = "link";
 
 /// How a link, or the attempt to open one, ended.
 enum End {

@@ -91,7 +91,8 @@ pub struct PeerConfig {
     pub probe_misses: u32,
     /// How long dialing a link may take before the handshake. Default 2 s.
     pub dial_timeout: Duration,
-    /// How long a forward may take, connecting included. Default 1 s.
+    /// How long a forward may take, connecting included. After that the next in rank is asked, so it is also how long a
+    /// client waits when an owner hangs. Default 500 ms.
     pub forward_timeout: Duration,
 }
 
@@ -105,7 +106,7 @@ impl PeerConfig {
             probe_timeout: Duration::from_millis(900),
             probe_misses: 3,
             dial_timeout: Duration::from_secs(2),
-            forward_timeout: Duration::from_secs(1),
+            forward_timeout: Duration::from_millis(500),
         }
     }
 }
@@ -307,6 +308,15 @@ impl Peers {
     /// Asks `to` whether it lives and tells the node.
     pub fn probe(&self, to: MemberId, probe: Probe) {
         tokio::spawn(probe::ask(self.0.clone(), to, probe));
+    }
+
+    /// What goes wrong on the way to a member right now: its answer to a probe is missing or refuses this node, or the
+    /// link cannot be set up.
+    pub fn trouble(&self, address: &str) -> Option<String> {
+        let peer = self.0.peer(MemberId::of(address))?;
+        peer.trouble
+            .last(probe::PROBE)
+            .or_else(|| peer.trouble.last(grpc_peer::LINK))
     }
 
     /// What the peer side has counted so far.

@@ -40,6 +40,11 @@ impl News {
         true
     }
 
+    /// What was said last about `party`.
+    pub(super) fn last(&self, party: &str) -> Option<String> {
+        self.0.lock().get(clip(party)).map(|(text, _)| text.clone())
+    }
+
     /// Forgets what was said about `party`: the trouble is over.
     pub(super) fn clear(&self, party: &str) {
         self.0.lock().remove(clip(party));
@@ -65,7 +70,9 @@ mod tests {
         assert!(!news.is_new("a", "down", Millis(2)));
         assert!(news.is_new("b", "down", Millis(2)));
         assert!(news.is_new("a", "refused", Millis(3)));
+        assert_eq!(news.last("a").as_deref(), Some("refused"));
         news.clear("a");
+        assert_eq!(news.last("a"), None);
         assert!(news.is_new("a", "refused", Millis(4)));
     }
 

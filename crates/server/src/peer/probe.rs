@@ -23,7 +23,7 @@ use super::pb::Envelope;
 use super::{Peer, Shared, handshake, random};
 
 /// Subject of [`Peer::trouble`].
-const PROBE: &str = "probe";
+pub(super) const PROBE: &str = "probe";
 
 /// Why a probe has no answer.
 #[derive(Debug, thiserror::Error)]
