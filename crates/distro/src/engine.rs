@@ -626,13 +626,18 @@ impl Engine {
             Death::Gone => self.config.orphan_gone,
             Death::Unreachable => self.config.orphan_unreachable,
         };
-        if self.registry.mark_orphans(id, now, &mut effects.changes) == 0 {
-            return;
+        let n_orphans = self.registry.mark_orphans(id, now, &mut effects.changes);
+        if n_orphans > 0 {
+            self.graces.grant(id, now.mono + grace);
         }
-        self.graces.grant(id, now.mono + grace);
         if let Some(peer) = self.peer(id) {
-            peer.inbound.lock().orphans_are_former = false;
+            let mut inbound = peer.inbound.lock();
+            inbound.has_orphans |= n_orphans > 0;
+            // What still comes by its stream would make rows of a dead member live. It dials again, and then all of
+            // them do.
+            inbound.close();
         }
+        self.forget_all_load(id);
     }
 
     fn end_graces(&self, now: Now, effects: &mut Effects) -> Option<Millis> {
@@ -642,11 +647,13 @@ impl Engine {
         for Over { member, with_slow } in self.graces.take_over(now.mono) {
             let changes = &mut effects.changes;
             let n_dropped = self.registry.drop_orphans(member, with_slow, now, changes);
-            if n_dropped > 0
-                && let Some(peer) = self.peer(member)
-            {
+            if let Some(peer) = self.peer(member) {
                 let mut inbound = peer.inbound.lock();
-                inbound.is_incomplete |= !inbound.orphans_are_former;
+                inbound.is_incomplete |= n_dropped > 0 && inbound.has_orphans;
+                if with_slow {
+                    inbound.has_orphans = false;
+                    inbound.has_former_orphans = false;
+                }
             }
             self.counters
                 .orphans_dropped

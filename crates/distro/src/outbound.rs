@@ -472,9 +472,12 @@ impl Engine {
             }
             Reply::WantRows { origin, bucket, rows } => {
                 let ids: HashSet<u64> = rows.into_iter().collect();
-                let rows = self
-                    .registry
-                    .rows_with_ids(usize::from(bucket), MemberId(origin), &ids);
+                let origin = MemberId(origin);
+                let mut rows = self.registry.rows_with_ids(usize::from(bucket), origin, &ids);
+                if origin != self.me {
+                    // Whoever gets a connection row takes it for one of the sender's.
+                    rows.retain(|op| op.version().is_some());
+                }
                 for chunk in rows.chunks(MAX_ROWS) {
                     let rows = chunk.iter().map(Op::from).collect();
                     outbound.staged.push_back(Frame::Rows { rows });

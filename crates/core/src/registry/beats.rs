@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use crate::clock::{Millis, Now, Stamp};
-use crate::model::instance::{BeatTimes, Instance, RowAddress};
+use crate::model::instance::{BeatTimes, Instance, RowAddress, RowKey};
 use crate::model::service_key::ServiceKey;
 use crate::registry::Registry;
 use crate::registry::change::{Changes, Journal, Versioned, VersionedValue};
@@ -66,7 +66,8 @@ impl Registry {
                     healthy: true,
                     ..(*own.instance).clone()
                 });
-                self.write_newest(edit, &key, VersionedValue::Beat(healthy), now, journal);
+                let judged = own.stamp;
+                self.write_health(edit, &key, judged, VersionedValue::Beat(healthy), now, journal);
             }
             self.hear(edit, hash, heard, now.mono);
             edit.rows.overlaid(hash, &key)
@@ -76,7 +77,6 @@ impl Registry {
     /// Looks at every row whose time has come: silent ones turn unhealthy, longer silent ones are removed. Returns
     /// how many were removed.
     ///
-    /// The verdict's stamp is just above the stamp of the row it judges, so that a registration anywhere else wins.
     pub fn judge_beats(
         &self,
         now: Now,
@@ -146,13 +146,9 @@ impl Registry {
             delete
         };
         let silence = now.mono.since(base);
-        let stamp = Stamp {
-            time: judged.time + 1,
-            member: self.me(),
-        };
         if is_judged && silence > delete {
             let value = VersionedValue::NoBeat { expired: true };
-            self.put_versioned(edit, &key, Versioned { stamp, value }, now.mono, Some(journal));
+            self.write_health(edit, &key, judged, value, now, journal);
             *n_removed += 1;
             return None;
         }
@@ -162,7 +158,7 @@ impl Registry {
                 ..(*instance).clone()
             });
             let value = VersionedValue::Beat(unhealthy);
-            self.put_versioned(edit, &key, Versioned { stamp, value }, now.mono, Some(journal));
+            self.write_health(edit, &key, judged, value, now, journal);
             return Some(base + delete);
         }
         let next = if instance.healthy {
@@ -171,6 +167,25 @@ impl Registry {
             delete
         };
         Some((base + next).max(now.mono + Millis(1)))
+    }
+
+    /// Writes what beats, or their absence, say of one version of a row. The stamp is just above that version's, so that
+    /// a registration anywhere else wins, whose content this member may not know yet.
+    pub(crate) fn write_health(
+        &self,
+        edit: &mut Edit<'_>,
+        key: &RowKey,
+        judged: Stamp,
+        value: VersionedValue,
+        now: Now,
+        journal: &dyn Journal,
+    ) {
+        let stamp = Stamp {
+            time: judged.time + 1,
+            member: self.me(),
+        };
+        self.clock().observe(stamp.time);
+        self.put_versioned(edit, key, Versioned { stamp, value }, now.mono, Some(journal));
     }
 
     /// Notes a sign of life.
