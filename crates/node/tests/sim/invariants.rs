@@ -159,18 +159,11 @@ impl World {
     fn must_list(&self, n: usize, promise: &Promise, is_held: bool) -> bool {
         let (now, network) = (self.now, &self.network);
         let is_settled = |a: usize, b: usize| network.settled_until(a, b, now) == now;
-        let nodes = || 0..self.slots.len();
         match promise.home {
             Home::Connection(home) if is_settled(n, home) => true,
             Home::Connection(home) => is_held && now < network.settled_until(n, home, now) + GRACE,
             // Who owns the service hears of the beats only if all that reach each other agree on who that is.
-            Home::Beats(home)
-                if is_settled(n, home)
-                    && network.has_clean_sides()
-                    && nodes().all(|other| is_settled(n, other) || !network.is_pair_whole(n, other)) =>
-            {
-                true
-            }
+            Home::Beats(home) if is_settled(n, home) && network.has_clean_sides(now) => true,
             Home::Anywhere if network.is_quiet_for(BEATEN_AGAIN, now) => true,
             Home::Beats(_) | Home::Anywhere => is_held && now < network.all_settled_until(now) + BEAT_GRACE,
         }
@@ -179,8 +172,11 @@ impl World {
     /// The node where a row lives has been ready since before the row came there, and both sides have had time to tell.
     fn has_spread(&self, n: usize, promise: &Promise) -> bool {
         let is_up = |n: usize, since: u64| self.oracle.ready_at.get(&n).is_some_and(|at| *at <= since);
-        let (Home::Connection(home) | Home::Beats(home)) = promise.home else {
-            return false;
+        let home = match promise.home {
+            Home::Connection(home) => home,
+            // Any member may have written it, and told some others before it was cut off.
+            Home::Beats(home) if self.network.is_as_it_was(promise.home_since) => home,
+            Home::Beats(_) | Home::Anywhere => return false,
         };
         self.now >= promise.home_since + SETTLED
             && self.list_busy_until <= self.now

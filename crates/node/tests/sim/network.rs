@@ -101,9 +101,20 @@ impl Network {
             .unwrap_or(now)
     }
 
-    /// The nodes fall into sides: all of one side reach each other, and nobody reaches another side.
-    pub(super) fn has_clean_sides(&self) -> bool {
+    /// Nothing has changed since some time before then.
+    pub(super) fn is_as_it_was(&self, at: u64) -> bool {
+        self.changed_at == 0 || self.changed_at + SETTLED <= at
+    }
+
+    /// The nodes fall into sides: all of one side reach each other and have found each other, and nobody reaches another
+    /// side.
+    pub(super) fn has_clean_sides(&self, now: u64) -> bool {
         let nodes = || 0..self.n_nodes;
+        let is_settled =
+            |a: usize, b: usize| !self.is_pair_whole(a, b) || self.settled_until(a, b, now) == now;
+        if !nodes().all(|a| nodes().all(|b| is_settled(a, b))) {
+            return false;
+        }
         let reaches = |a: usize, b: usize| a == b || self.is_pair_whole(a, b);
         let are_one = |a: usize, b: usize| nodes().all(|c| reaches(a, c) == reaches(b, c));
         let is_cut = |a: usize, b: usize| !self.passes(a, b) && !self.passes(b, a);
