@@ -737,13 +737,18 @@ impl Engine {
             Death::Gone => self.config.orphan_gone,
             Death::Unreachable => self.config.orphan_unreachable,
         };
-        if self.registry.mark_orphans(id, now, &mut effects.changes) == 0 {
-            return;
+        let n_orphans = self.registry.mark_orphans(id, now, &mut effects.changes);
+        if n_orphans > 0 {
+            self.graces.grant(id, now.mono + grace);
         }
-        self.graces.grant(id, now.mono + grace);
         if let Some(peer) = self.peer(id) {
-            peer.inbound.lock().orphans_are_former = false;
+            let mut inbound = peer.inbound.lock();
+            inbound.has_orphans |= n_orphans > 0;
+            // What still comes by its stream would make rows of a dead member live. It dials again, and then all of
+            // them do.
+            inbound.close();
         }
+        self.forget_all_load(id);
     }
 
     /// The process is there whose rows are held as orphans: they live again as soon as its link carries them, which
@@ -757,7 +762,7 @@ impl Engine {
                 .peer(id)
                 .and_then(|m| m.said.as_ref())
                 .map(|said| said.boot);
-            boot.is_some() && boot == inbound.known_boot() && !inbound.orphans_are_former
+            boot.is_some() && boot == inbound.known_boot() && !inbound.has_former_orphans
         };
         if is_same_process {
             self.graces.prolong(id, now + self.config.orphan_unreachable);
@@ -777,11 +782,13 @@ impl Engine {
             let changes = &mut effects.changes;
             let drop = |client| self.registry.drop_orphans_of(client, now, changes);
             let n_dropped: usize = clients.into_iter().map(drop).sum();
-            if n_dropped > 0
-                && let Some(peer) = self.peer(member)
-            {
+            if let Some(peer) = self.peer(member) {
                 let mut inbound = peer.inbound.lock();
-                inbound.is_incomplete |= !inbound.orphans_are_former;
+                inbound.is_incomplete |= n_dropped > 0 && inbound.has_orphans;
+                if self.graces.is_over(member) {
+                    inbound.has_orphans = false;
+                    inbound.has_former_orphans = false;
+                }
             }
             self.counters
                 .orphans_dropped

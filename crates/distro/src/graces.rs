@@ -68,6 +68,11 @@ impl Graces {
         Some((id, taken))
     }
 
+    /// True when no orphans of the member are left to be dropped, now or later.
+    pub(crate) fn is_over(&self, id: MemberId) -> bool {
+        !self.running.lock().contains_key(&id) && !self.dropping.lock().contains_key(&id)
+    }
+
     /// True while orphans are being dropped.
     pub(crate) fn is_dropping(&self) -> bool {
         !self.dropping.lock().is_empty()

@@ -40,8 +40,10 @@ pub(crate) struct Inbound {
     is_stale: bool,
     /// Some of its rows were dropped here as orphans: resuming its log would leave them out.
     pub(crate) is_incomplete: bool,
-    /// Its orphans here are of an earlier process, not of the one whose log is followed.
-    pub(crate) orphans_are_former: bool,
+    /// Among its orphans here are rows of the process whose log is followed.
+    pub(crate) has_orphans: bool,
+    /// Among them are rows of an earlier process.
+    pub(crate) has_former_orphans: bool,
     is_ack_due: bool,
     /// When the last frame came, or the link was taken.
     heard: Millis,
@@ -102,8 +104,13 @@ impl Inbound {
 
     /// Drops the link: what waits on it is old. The member will dial again and go on where it was.
     pub(crate) fn distrust(&mut self) {
-        self.link = None;
+        self.close();
         self.is_stale = true;
+    }
+
+    /// The link ends, with what waits on it.
+    pub(crate) fn close(&mut self) {
+        self.link = None;
         self.replies.clear();
     }
 
@@ -150,9 +157,11 @@ impl Engine {
                 return Err(LinkRefusal::EpochUsed { at_least: epoch + 1 });
             }
             self.take_process(&peer, &mut inbound, process, now, effects);
-        } else if is_same_process && !inbound.orphans_are_former && self.graces.end(peer.id) {
+        } else if is_same_process && !inbound.has_former_orphans && self.graces.end(peer.id) {
+            inbound.has_orphans = false;
             self.registry.unmark_orphans(peer.id, now, &mut effects.changes);
         }
+        // Where rows of an earlier process are among the orphans, digests tell which ones live.
         let has_nothing = !inbound.is_loaded && inbound.loading.is_none();
         let must_reload = has_nothing || inbound.is_incomplete;
         let resume = match inbound.loading {
@@ -200,7 +209,7 @@ impl Engine {
                 self.graces.grant(peer.id, now.mono + self.config.orphan_gone);
             }
             *inbound = Inbound {
-                orphans_are_former: true,
+                has_former_orphans: true,
                 heard: inbound.heard,
                 ..Inbound::default()
             };
@@ -219,8 +228,7 @@ impl Engine {
         if let Some(peer) = self.inbound_peer(link) {
             let mut inbound = peer.inbound.lock();
             if inbound.link == Some(link) {
-                inbound.link = None;
-                inbound.replies.clear();
+                inbound.close();
                 drop(inbound);
                 self.forget_all_load(peer.id);
                 self.doubt(peer.id, now, effects);

@@ -10,7 +10,7 @@ mod sim;
 use rollcall_node::Fault;
 use sim::{Plan, Report, run};
 
-const DEFAULT_SEEDS: u64 = 200;
+const DEFAULT_SEEDS: u64 = 100;
 
 /// Seeds that once failed; each stays.
 const FAILED_ONCE: &[u64] = &[90, 97, 123, 159, 168, 306, 329, 358, 477];
@@ -18,7 +18,12 @@ const FAILED_ONCE: &[u64] = &[90, 97, 123, 159, 168, 306, 329, 358, 477];
 /// The same, of seeds in which the member list changes.
 const CHANGING_FAILED_ONCE: &[u64] = &[16, 30, 57, 73, 91, 102, 181, 191];
 
-const DEFAULT_CHANGING: u64 = 100;
+const DEFAULT_CHANGING: u64 = 70;
+
+/// The same, of seeds in which the network falls apart.
+const PARTITIONED_FAILED_ONCE: &[u64] = &[];
+
+const DEFAULT_PARTITIONED: u64 = 80;
 
 fn from_env(name: &str) -> Option<u64> {
     std::env::var(name).ok().and_then(|text| text.parse().ok())
@@ -104,6 +109,18 @@ fn invariants_hold_while_the_member_list_changes() {
         assert!(
             changes.iter().all(|n| *n > 0),
             "a kind of change never happened: {total:?}"
+        );
+    }
+}
+
+#[test]
+fn invariants_hold_while_the_network_falls_apart() {
+    let (n_seeds, total) = run_seeds(Plan::partitioned, PARTITIONED_FAILED_ONCE, DEFAULT_PARTITIONED);
+    if n_seeds > 20 {
+        let kinds = [total.partitions, total.flapping, total.one_way, total.healed];
+        assert!(
+            kinds.iter().all(|n| *n > 0),
+            "a kind of partition never happened: {total:?}"
         );
     }
 }

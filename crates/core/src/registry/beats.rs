@@ -7,7 +7,7 @@ use std::sync::Arc;
 use crate::clock::{Millis, Now, Stamp};
 use crate::expiry::brake::Silence;
 use crate::expiry::wheel::Wheel;
-use crate::model::instance::{BeatTimes, Instance, RowAddress};
+use crate::model::instance::{BeatTimes, Instance, RowAddress, RowKey};
 use crate::model::service_key::ServiceKey;
 use crate::registry::Registry;
 use crate::registry::change::{Changes, Journal, Versioned, VersionedValue};
@@ -141,7 +141,8 @@ impl Registry {
                     healthy: true,
                     ..(*own.instance).clone()
                 });
-                self.write_newest(edit, &key, VersionedValue::Beat(healthy), now, journal);
+                let judged = own.stamp;
+                self.write_health(edit, &key, judged, VersionedValue::Beat(healthy), now, journal);
             }
             self.hear(edit, hash, heard, now.mono);
             edit.rows.overlaid(hash, &key)
@@ -159,7 +160,6 @@ impl Registry {
     /// With `is_suspect`, whoever was heard regularly until now is given another time-out before it turns unhealthy, and
     /// is removed so much later.
     ///
-    /// The verdict's stamp is just above the stamp of the row it judges, so that a registration anywhere else wins.
     pub fn judge_beats(
         &self,
         now: Now,
@@ -257,13 +257,9 @@ impl Registry {
             });
         }
         let (timeout, delete) = (timeout + held, delete + held);
-        let stamp = Stamp {
-            time: judged.time + 1,
-            member: self.me(),
-        };
         if is_judged && silence > delete {
             let value = VersionedValue::NoBeat { expired: true };
-            self.put_versioned(edit, &key, Versioned { stamp, value }, now.mono, Some(journal));
+            self.write_health(edit, &key, judged, value, now, journal);
             *n_removed += 1;
             return None;
         }
@@ -273,7 +269,7 @@ impl Registry {
                 ..(*instance).clone()
             });
             let value = VersionedValue::Beat(unhealthy);
-            self.put_versioned(edit, &key, Versioned { stamp, value }, now.mono, Some(journal));
+            self.write_health(edit, &key, judged, value, now, journal);
             return Some(Seen::apart(base + delete, held));
         }
         let late = Millis(limit.0 / 3 * 2);
@@ -287,6 +283,25 @@ impl Registry {
             standing,
             held,
         })
+    }
+
+    /// Writes what beats, or their absence, say of one version of a row. The stamp is just above that version's, so that
+    /// a registration anywhere else wins, whose content this member may not know yet.
+    pub(crate) fn write_health(
+        &self,
+        edit: &mut Edit<'_>,
+        key: &RowKey,
+        judged: Stamp,
+        value: VersionedValue,
+        now: Now,
+        journal: &dyn Journal,
+    ) {
+        let stamp = Stamp {
+            time: judged.time + 1,
+            member: self.me(),
+        };
+        self.clock().observe(stamp.time);
+        self.put_versioned(edit, key, Versioned { stamp, value }, now.mono, Some(journal));
     }
 
     /// Notes a sign of life.

@@ -160,7 +160,7 @@ impl Registry {
     /// Applies a versioned row that another member reports. False when what is here is as new.
     ///
     /// When the judge of beats condemns a row whose beats this member hears itself, this member objects: it writes
-    /// the row again as healthy with a newer stamp.
+    /// the row again as healthy, just above the verdict.
     pub fn apply_versioned(
         &self,
         service: &ServiceKey,
@@ -184,7 +184,7 @@ impl Registry {
                 return false;
             }
             if let Some((instance, heard_at)) = objection {
-                self.write_newest(edit, key, VersionedValue::Beat(instance), now, journal);
+                self.write_health(edit, key, stamp, VersionedValue::Beat(instance), now, journal);
                 self.hear(edit, hash, Heard::Direct, heard_at);
             }
             true

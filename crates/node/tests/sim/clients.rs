@@ -9,6 +9,9 @@ use rollcall_node::{ConnectionId, ConnectionInfo, HttpWrite, NodeError, Push, Ro
 use smol_str::SmolStr;
 
 use super::Broken;
+use super::invariants::BEATEN_AGAIN;
+use super::network::SETTLED;
+use super::oracle::Home;
 use super::world::{Event, World};
 
 const N_SERVICES: u64 = 12;
@@ -18,6 +21,8 @@ const N_SERVICES: u64 = 12;
 pub(super) struct Held {
     pub(super) rows: Vec<(RowKey, u64)>,
     pub(super) last_ref_time: u64,
+    /// It has dropped another list, because that came from a clock behind the one it had its own from.
+    pub(super) is_outrun: bool,
 }
 
 /// A client with a connection.
@@ -38,8 +43,12 @@ pub(super) struct Sdk {
 #[derive(Debug, Default)]
 pub(super) struct Beating {
     pub(super) registered: Option<(ServiceKey, u64)>,
-    /// A registration is on its way.
+    /// The node it turns to as long as that is ready; others turn to any.
+    home: Option<usize>,
+    is_homely: bool,
+    /// What is on its way, and since when.
     pending: Option<Pending>,
+    pub(super) pending_since: u64,
     is_silent: bool,
 }
 
@@ -66,7 +75,12 @@ impl Clients {
                     ..Sdk::default()
                 })
                 .collect(),
-            beating: (0..n_beating).map(|_| Beating::default()).collect(),
+            beating: (0..n_beating)
+                .map(|n| Beating {
+                    is_homely: n % 2 == 0,
+                    ..Beating::default()
+                })
+                .collect(),
         }
     }
 }
@@ -94,6 +108,10 @@ impl World {
             .sdk
             .iter()
             .position(|c| c.connection == Some((n, life, connection)))
+    }
+
+    pub(super) fn is_waiting(&self, beating: usize) -> bool {
+        self.clients.beating[beating].pending.is_some()
     }
 
     fn ready_nodes(&self) -> Vec<usize> {
@@ -196,7 +214,7 @@ impl World {
             let pending = self.clients.beating[client].pending.take();
             if let Some(Pending::Register(service, weight)) = pending {
                 self.oracle
-                    .uncertain(&service, &instance(client + 100, 9000, weight), self.now);
+                    .uncertain(&service, &instance(client + 100, 9000, weight));
             }
         }
     }
@@ -238,6 +256,7 @@ impl World {
             .map(|(port, weight)| instance(client, *port, *weight))
             .collect();
         let rows = instances.clone();
+        let is_whole = self.is_network_settled();
         let done = self.with(n, |node, now, actions| {
             let done = node.register(id, service, instances, now, actions);
             let view = node.query(service, now).map(|a| a.view);
@@ -249,8 +268,15 @@ impl World {
                     let is_listed = view
                         .get(&row.ip, row.port, &row.cluster)
                         .is_some_and(|i| **i == row);
-                    self.oracle.registered(service, &row, is_listed, self.now);
+                    let home = Home::Connection(n);
+                    self.leave_home(service, &row, home);
+                    self.oracle
+                        .registered(service, &row, home, is_listed, is_whole, self.now);
                 }
+            }
+            Some((Err(error), _)) => {
+                self.refused(n, &error);
+                self.connection_lost(client);
             }
             _ => self.connection_lost(client),
         }
@@ -339,6 +365,7 @@ impl World {
                 .entry(service.clone())
                 .or_default();
             if answer.last_ref_time.0 > held.last_ref_time {
+                held.is_outrun = false;
                 held.last_ref_time = answer.last_ref_time.0;
                 held.rows = answer
                     .view
@@ -395,6 +422,9 @@ impl World {
             if push.last_ref_time.0 > held.last_ref_time {
                 held.last_ref_time = push.last_ref_time.0;
                 held.rows = rows;
+                held.is_outrun = false;
+            } else {
+                held.is_outrun |= held.rows != rows;
             }
         }
         let delay = self.rng.u64(0..4);
@@ -442,7 +472,7 @@ impl World {
     fn register_beating(&mut self, client: usize, service: ServiceKey, weight: u64) {
         let at = client - self.clients.sdk.len();
         let row = instance(at + 100, 9000, weight);
-        self.oracle.uncertain(&service, &row, self.now);
+        self.oracle.uncertain(&service, &row);
         self.clients.beating[at].pending = Some(Pending::Register(service.clone(), weight));
         self.write(
             client,
@@ -475,30 +505,101 @@ impl World {
         }
     }
 
+    /// Nodes that are cut off from a row's new home need not hear that it lives on, and show it as long as they would if
+    /// it had died.
+    fn leave_home(&mut self, service: &ServiceKey, row: &Instance, home: Home) {
+        let Home::Connection(to) = home else { return };
+        let promise = self.oracle.rows.get_mut(&(service.clone(), row.row_key()));
+        if let Some(promise) = promise.filter(|promise| promise.home != home) {
+            let (network, now) = (&self.network, self.now);
+            promise
+                .shown_by
+                .retain(|n| network.settled_until(*n, to, now) == now);
+        }
+    }
+
+    fn is_network_settled(&self) -> bool {
+        self.network.is_quiet_for(SETTLED, self.now)
+    }
+
+    /// A node refuses what it was ready for.
+    fn refused(&mut self, n: usize, error: &NodeError) {
+        let is_unready = matches!(
+            error,
+            NodeError::NotReady | NodeError::Leaving | NodeError::Unlisted | NodeError::UnknownConnection
+        );
+        if !is_unready {
+            self.oracle
+                .refused
+                .push(format!("node {n} at {}: {error}", self.now));
+        }
+    }
+
+    /// The node that a client turns to which beats.
+    fn node_for(&mut self, at: usize) -> Option<usize> {
+        let home = self.clients.beating[at].home;
+        if let Some(home) = home.filter(|home| self.ready_nodes().contains(home)) {
+            return Some(home);
+        }
+        let n = self.pick_ready()?;
+        if self.clients.beating[at].is_homely {
+            self.clients.beating[at].home = Some(n);
+            if let Some((service, weight)) = self.clients.beating[at].registered.clone() {
+                let row = instance(at + 100, 9000, weight);
+                let is_whole = self.is_network_settled();
+                self.oracle
+                    .moved(&service, &row, Home::Beats(n), is_whole, self.now);
+            }
+        }
+        Some(n)
+    }
+
     fn write(&mut self, client: usize, write: HttpWrite) {
-        let Some(n) = self.pick_ready() else {
-            return self.write_answered(client, Err(NodeError::NotReady));
+        let at = client - self.clients.sdk.len();
+        self.clients.beating[at].pending_since = self.now;
+        let Some(n) = self.node_for(at) else {
+            return self.write_answered(client, None, Err(NodeError::NotReady));
         };
         let ticket: Ticket = self.ticket(n, client);
         self.with(n, |node, now, actions| node.write(ticket, write, now, actions));
     }
 
-    pub(super) fn write_answered(&mut self, client: usize, result: Result<WriteDone, NodeError>) {
+    pub(super) fn write_answered(
+        &mut self,
+        client: usize,
+        by: Option<usize>,
+        result: Result<WriteDone, NodeError>,
+    ) {
         let at = client - self.clients.sdk.len();
         let Some(pending) = self.clients.beating[at].pending.take() else {
             return;
         };
+        if let (Some(n), Err(error)) = (by, &result) {
+            self.refused(n, error);
+        }
         match (pending, result) {
             (Pending::Register(service, weight), Ok(_)) => {
                 let row = instance(at + 100, 9000, weight);
-                self.oracle.registered(&service, &row, true, self.now);
+                let home = match self.clients.beating[at].home {
+                    Some(n) => Home::Beats(n),
+                    None => Home::Anywhere,
+                };
+                let is_whole = self.is_network_settled();
+                self.oracle
+                    .registered(&service, &row, home, true, is_whole, self.now);
+                // A node that is off the list takes writes until it has found out.
+                if by.is_none_or(|n| !self.wanted.contains(&n)) {
+                    self.oracle.contest(&service, &row);
+                }
                 self.clients.beating[at].registered = Some((service, weight));
             }
             (Pending::Beat, Ok(WriteDone::BeatUnknown { .. })) => {
                 let Some((service, weight)) = self.clients.beating[at].registered.clone() else {
                     return;
                 };
-                self.oracle.forgotten(&service, &instance(at + 100, 9000, weight));
+                if self.network.is_quiet_for(BEATEN_AGAIN, self.now) {
+                    self.oracle.forgotten(&service, &instance(at + 100, 9000, weight));
+                }
                 self.register_beating(client, service, weight);
             }
             _ => {}

@@ -3,8 +3,10 @@
 //! Everything is drawn from one seed; the same seed gives the same trace hash.
 
 pub(crate) mod clients;
+pub(crate) mod clocks;
 pub(crate) mod invariants;
 pub(crate) mod lists;
+pub(crate) mod network;
 pub(crate) mod oracle;
 pub(crate) mod world;
 
@@ -30,10 +32,20 @@ pub(crate) struct Plan {
     pub(crate) n_crashes: usize,
     /// Changes of the member list: a node joins, leaves, or is replaced.
     pub(crate) n_list_changes: usize,
+    /// Partitions of the network, each healed before the next.
+    pub(crate) n_partitions: usize,
+    /// Wall clocks that somebody sets.
+    pub(crate) n_clock_jumps: usize,
     /// A fault planted in every node.
     pub(crate) planted: Option<Fault>,
     /// Print every event.
     pub(crate) print_trace: bool,
+}
+
+/// Three nodes in half of the seeds, up to seven in the others.
+fn n_nodes(seed: u64) -> usize {
+    // Other properties of a run depend on whether its seed is even.
+    [3, 4, 3, 5, 3, 6, 3, 7][(seed / 2) as usize % 8]
 }
 
 impl Plan {
@@ -41,12 +53,14 @@ impl Plan {
     pub(crate) fn of(seed: u64) -> Self {
         Plan {
             seed,
-            n_nodes: 3,
+            n_nodes: n_nodes(seed),
             n_sdk: 14,
             n_beating: 8,
             n_operations: 500,
             n_crashes: 3,
             n_list_changes: 0,
+            n_partitions: 0,
+            n_clock_jumps: if seed.is_multiple_of(3) { 3 } else { 0 },
             planted: None,
             print_trace: false,
         }
@@ -68,6 +82,15 @@ impl Plan {
             _ => Arc::new(ModuloMapper),
         }
     }
+
+    /// A run in which the network falls apart as well.
+    pub(crate) fn partitioned(seed: u64) -> Self {
+        Plan {
+            n_crashes: 1,
+            n_partitions: 3,
+            ..Plan::of(seed)
+        }
+    }
 }
 
 /// What a run did.
@@ -83,6 +106,20 @@ pub(crate) struct Report {
     pub(crate) delayed: u64,
     /// Messages delivered twice.
     pub(crate) duplicated: u64,
+    /// Messages that met a cut.
+    pub(crate) cut_off: u64,
+    /// Partitions.
+    pub(crate) partitions: u64,
+    /// Those of them that came and went.
+    pub(crate) flapping: u64,
+    /// Those of them in which messages passed in one direction.
+    pub(crate) one_way: u64,
+    /// Partitions after which all nodes were equal in time, without another fault meanwhile.
+    pub(crate) healed: u64,
+    /// Longest time that this took, in milliseconds.
+    pub(crate) slowest_heal: u64,
+    /// Wall clocks set.
+    pub(crate) clocks_set: u64,
     /// Nodes crashed.
     pub(crate) crashed: u64,
     /// Nodes paused with their sockets open.
@@ -109,6 +146,13 @@ impl std::ops::AddAssign for Report {
         self.lost += other.lost;
         self.delayed += other.delayed;
         self.duplicated += other.duplicated;
+        self.cut_off += other.cut_off;
+        self.partitions += other.partitions;
+        self.flapping += other.flapping;
+        self.one_way += other.one_way;
+        self.healed += other.healed;
+        self.slowest_heal = self.slowest_heal.max(other.slowest_heal);
+        self.clocks_set += other.clocks_set;
         self.crashed += other.crashed;
         self.restarted += other.restarted;
         self.paused += other.paused;

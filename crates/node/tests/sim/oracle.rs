@@ -9,11 +9,29 @@ use rollcall_core::{Instance, RowKey, ServiceKey};
 pub(super) struct Promise {
     /// What must be shown while it lives.
     pub(super) instance: Instance,
+    /// Where it lives.
+    pub(super) home: Home,
+    /// Since when it lives there in this version.
+    pub(super) home_since: u64,
     pub(super) state: State,
+    /// It was last written while the network was cut, by a client that turns to both sides: their clocks differ, so
+    /// that an older write of the other side may win over it.
+    pub(super) is_contested: bool,
     /// Nodes that have shown this version of it in their present life.
     pub(super) shown_by: Vec<usize>,
     /// When every ready node showed it.
     pub(super) replicated_at: Option<u64>,
+}
+
+/// The node that hears of a row from its client.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Home {
+    /// It holds the client's connection.
+    Connection(usize),
+    /// The client beats there and nowhere else.
+    Beats(usize),
+    /// The client beats at whatever node is ready.
+    Anywhere,
 }
 
 /// Where a row stands.
@@ -45,6 +63,8 @@ pub(super) struct Oracle {
     pub(super) ready_at: BTreeMap<usize, u64>,
     started_at: BTreeMap<usize, u64>,
     pub(super) broken_reads: Vec<String>,
+    /// Writes that were refused, or not answered, by a node that was ready.
+    pub(super) refused: Vec<String>,
     /// What operators set switches to, the last two times.
     pub(super) switches: BTreeMap<String, Switched>,
 }
@@ -59,7 +79,7 @@ pub(super) struct Switched {
 }
 
 /// Time in which a write reaches every member, a member that is cut off or starts included.
-const SPREAD: u64 = 30_000;
+const SPREAD: u64 = 80_000;
 
 impl Oracle {
     pub(super) fn switched(&mut self, name: String, value: Option<String>, now: u64) {
@@ -68,10 +88,13 @@ impl Oracle {
         self.switches.insert(name, Switched { value, is_alone, at });
     }
 
-    fn set(&mut self, service: &ServiceKey, instance: &Instance, state: State) {
+    fn set(&mut self, service: &ServiceKey, instance: &Instance, state: State) -> &mut Promise {
         let key = (service.clone(), instance.row_key());
         let promise = self.rows.entry(key).or_insert_with(|| Promise {
             instance: instance.clone(),
+            home: Home::Anywhere,
+            home_since: 0,
+            is_contested: false,
             state,
             shown_by: Vec::new(),
             replicated_at: None,
@@ -82,6 +105,7 @@ impl Oracle {
         }
         promise.instance = instance.clone();
         promise.state = state;
+        promise
     }
 
     /// A registration was acknowledged; `is_listed`: the acknowledging node shows it at once.
@@ -89,7 +113,9 @@ impl Oracle {
         &mut self,
         service: &ServiceKey,
         instance: &Instance,
+        home: Home,
         is_listed: bool,
+        is_whole: bool,
         now: u64,
     ) {
         if !is_listed {
@@ -102,11 +128,44 @@ impl Oracle {
             .get(&key)
             .is_some_and(|p| p.instance == *instance && matches!(p.state, State::Alive { .. }));
         if !is_same {
-            self.set(service, instance, State::Alive { since: now });
+            let promise = self.set(service, instance, State::Alive { since: now });
+            let is_anywhere = matches!(home, Home::Anywhere) || matches!(promise.home, Home::Anywhere);
+            let is_held = matches!(home, Home::Connection(_));
+            // A client that was at the other side in this partition may have written there as well.
+            let was_elsewhere = promise.home != home || promise.is_contested;
+            promise.is_contested = !is_whole && !is_held && (is_anywhere || was_elsewhere);
+            promise.home = home;
+            promise.home_since = now;
+        }
+        self.moved(service, instance, home, is_whole, now);
+    }
+
+    /// The client of a row has turned to another node. Those that are cut off from it need not have heard.
+    pub(super) fn moved(
+        &mut self,
+        service: &ServiceKey,
+        instance: &Instance,
+        home: Home,
+        is_whole: bool,
+        now: u64,
+    ) {
+        let promise = self.rows.get_mut(&(service.clone(), instance.row_key()));
+        if let Some(promise) = promise.filter(|promise| promise.home != home) {
+            promise.home = home;
+            promise.home_since = now;
+            promise.replicated_at = None;
+            promise.is_contested |= !is_whole && !matches!(home, Home::Connection(_));
         }
     }
 
-    pub(super) fn uncertain(&mut self, service: &ServiceKey, instance: &Instance, _now: u64) {
+    /// Another write of the row may win although it is older.
+    pub(super) fn contest(&mut self, service: &ServiceKey, instance: &Instance) {
+        if let Some(promise) = self.rows.get_mut(&(service.clone(), instance.row_key())) {
+            promise.is_contested = true;
+        }
+    }
+
+    pub(super) fn uncertain(&mut self, service: &ServiceKey, instance: &Instance) {
         self.set(service, instance, State::Uncertain);
     }
 

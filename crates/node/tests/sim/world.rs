@@ -13,6 +13,8 @@ use rollcall_node::{
 use xxhash_rust::xxh3::Xxh3;
 
 use super::clients::Clients;
+use super::clocks::Clocks;
+use super::network::{Cuts, Network};
 use super::oracle::Oracle;
 use super::{Broken, Plan, Report};
 
@@ -22,16 +24,15 @@ const BUSY: u64 = 150_000;
 const QUIET: u64 = 90_000;
 /// Period of the checks.
 const CHECK: u64 = 100;
-const WALL_START: u64 = 1_700_000_000_000;
 /// How long the shell waits for a probe and for a forward.
 const PROBE_TIMEOUT: u64 = 900;
 const FORWARD_TIMEOUT: u64 = 1_000;
 
 /// One stream between two nodes: frames one way, replies the other.
 #[derive(Clone, Copy, Debug)]
-struct Stream {
-    from: usize,
-    to: usize,
+pub(super) struct Stream {
+    pub(super) from: usize,
+    pub(super) to: usize,
     out: LinkId,
     inbound: LinkId,
     last_frame_at: u64,
@@ -51,10 +52,24 @@ pub(super) enum Event {
     Frame(u64, Frame),
     Reply(u64, Reply),
     StreamBroken(u64),
+    /// A stream was cut for the time after which it is given up; with the number of the cut.
+    StreamStalled(u64, u64),
+    /// What a stream held while it was cut is sent again.
+    StreamResent(u64),
+    /// The accepting end of a stream finds out that it is broken.
+    InboundLost(usize, u64, LinkId),
+    /// The next partition begins.
+    Partition,
+    /// Somebody sets the wall clock of a node.
+    SetClock,
+    /// These links are cut from now on, and no others.
+    Cut(Cuts),
     Probe(usize, usize, u64, Probe, u64),
+    /// The answer to a probe, with the time at which whoever asked gives up.
+    ProbeAnswer(usize, usize, u64, ProbeResult, u64),
     ProbeDone(usize, usize, u64, ProbeResult),
     Forward(usize, usize, u64, ForwardId, Forward),
-    ForwardReply(usize, u64, ForwardId, ForwardReply),
+    ForwardReply(usize, usize, u64, ForwardId, ForwardReply),
     ForwardTimeout(usize, u64, ForwardId),
     Push(usize, u64, Push),
     Ack(usize, u64, ConnectionId, u64),
@@ -87,7 +102,7 @@ pub(super) struct Slot {
     pub(super) node: Option<Node>,
     /// Number of the process: events of an earlier one are void.
     pub(super) life: u64,
-    wall_offset: i64,
+    clocks: Clocks,
     /// It stands still: everything that comes for it waits until then.
     paused_until: u64,
     /// Connections that their clients have closed while it stood still.
@@ -118,7 +133,11 @@ pub(super) struct World {
     pub(super) list_changes_left: usize,
     /// Who dials whom again and again, by number and life.
     dialers: BTreeSet<(usize, usize, u64)>,
-    streams: BTreeMap<u64, Stream>,
+    pub(super) network: Network,
+    pub(super) partitions_left: usize,
+    /// When the network became whole, until the nodes are seen to be equal or something else happens.
+    pub(super) healed_at: Option<u64>,
+    pub(super) streams: BTreeMap<u64, Stream>,
     dialing: BTreeMap<(usize, usize), u64>,
     next_stream: u64,
     trace: Xxh3,
@@ -135,7 +154,7 @@ impl World {
         let slot = || Slot {
             node: None,
             life: 0,
-            wall_offset: 0,
+            clocks: Clocks::default(),
             paused_until: 0,
             left_behind: Vec::new(),
             list: (0..plan.n_nodes).collect(),
@@ -157,6 +176,9 @@ impl World {
             list_busy_until: 0,
             list_changes_left: plan.n_list_changes,
             dialers: BTreeSet::new(),
+            network: Network::new(n_slots),
+            partitions_left: plan.n_partitions,
+            healed_at: None,
             streams: BTreeMap::new(),
             dialing: BTreeMap::new(),
             next_stream: 0,
@@ -166,9 +188,10 @@ impl World {
             clients: Clients::new(plan.n_sdk, plan.n_beating),
             crashes_left: plan.n_crashes,
         };
-        // Clocks differ by up to half a minute: nothing may depend on that.
+        for n in 0..n_slots {
+            world.slots[n].clocks = Clocks::new(&mut world.rng);
+        }
         for n in 0..plan.n_nodes {
-            world.slots[n].wall_offset = world.rng.i64(-45_000..45_000);
             let at = world.rng.u64(0..500);
             world.at(at, Event::Restart(n));
         }
@@ -188,6 +211,14 @@ impl World {
         if plan.n_list_changes > 0 {
             let at = start + world.rng.u64(5_000..15_000);
             world.at(at, Event::ChangeList);
+        }
+        for _ in 0..plan.n_clock_jumps {
+            let at = start + world.rng.u64(0..BUSY);
+            world.at(at, Event::SetClock);
+        }
+        if plan.n_partitions > 0 {
+            let at = start + world.rng.u64(5_000..15_000);
+            world.at(at, Event::Partition);
         }
         world.at(CHECK, Event::Check);
         world
@@ -226,12 +257,16 @@ impl World {
     }
 
     pub(super) fn is_busy(&self) -> bool {
-        self.now < 5_000 + BUSY
+        self.now < self.busy_until()
+    }
+
+    pub(super) fn busy_until(&self) -> u64 {
+        5_000 + BUSY
     }
 
     pub(super) fn clock(&self, n: usize) -> Now {
-        let wall = (WALL_START + self.now).saturating_add_signed(self.slots[n].wall_offset);
-        Now::at(Millis(self.now), Millis(wall))
+        let clocks = &self.slots[n].clocks;
+        Now::at(Millis(clocks.mono(self.now)), Millis(clocks.wall(self.now)))
     }
 
     fn index(&self, id: MemberId) -> usize {
@@ -416,11 +451,11 @@ impl World {
         accepted: Option<Accepted>,
     ) {
         match self.slots[n].tickets.remove(&ticket) {
-            Some(Waiting::Client(client)) => self.write_answered(client, result),
+            Some(Waiting::Client(client)) => self.write_answered(client, Some(n), result),
             Some(Waiting::Forward(from, life, id)) => {
                 let reply = Node::forward_reply(result, accepted);
                 let delay = self.latency();
-                self.after(delay, Event::ForwardReply(from, life, id, reply));
+                self.after(delay, Event::ForwardReply(from, n, life, id, reply));
             }
             None => {}
         }
@@ -431,7 +466,9 @@ impl World {
         match event {
             Event::Tick(n, ..) | Event::Dial(n, ..) | Event::Ack(n, ..) | Event::SaveList(n, ..) => Some(*n),
             Event::Hello(_, to, ..) | Event::Probe(_, to, ..) | Event::Forward(_, to, ..) => Some(*to),
+            Event::InboundLost(to, ..) => Some(*to),
             Event::Welcome(from, ..)
+            | Event::ProbeAnswer(from, ..)
             | Event::ProbeDone(from, ..)
             | Event::ForwardReply(from, ..)
             | Event::ForwardTimeout(from, ..) => Some(*from),
@@ -441,7 +478,10 @@ impl World {
         }
     }
 
-    fn handle(&mut self, event: Event) -> Result<(), Broken> {
+    pub(super) fn handle(&mut self, event: Event) -> Result<(), Broken> {
+        let Some(event) = self.carry(event) else {
+            return Ok(());
+        };
         let paused_until = self.actor(&event).map_or(0, |n| self.slots[n].paused_until);
         if paused_until > self.now {
             if let Event::Probe(from, to, life, _, timeout) = &event {
@@ -464,6 +504,16 @@ impl World {
             Event::Frame(stream, frame) => self.frame(stream, frame),
             Event::Reply(stream, reply) => self.reply(stream, reply),
             Event::StreamBroken(stream) => self.break_stream(stream),
+            Event::StreamStalled(stream, n_cuts) => self.stream_stalled(stream, n_cuts),
+            Event::StreamResent(stream) => self.stream_resent(stream)?,
+            Event::InboundLost(n, life, link) => {
+                if self.is_alive(n, life) {
+                    self.with(n, |node, now, actions| node.inbound_down(link, now, actions));
+                }
+            }
+            Event::Partition => self.partition(),
+            Event::SetClock => self.set_clock(),
+            Event::Cut(cuts) => self.set_cuts(cuts),
             Event::Probe(from, to, life, probe, timeout) => {
                 let answer = self.with(to, |node, now, actions| node.on_probe(&probe, now, actions));
                 let result = match answer {
@@ -472,10 +522,13 @@ impl World {
                     None => ProbeResult::Refused,
                 };
                 let at = self.now + self.latency();
-                let result = if at > timeout { ProbeResult::Missed } else { result };
-                self.at(at.min(timeout), Event::ProbeDone(from, to, life, result));
+                if at > timeout {
+                    self.at(timeout, Event::ProbeDone(from, to, life, ProbeResult::Missed));
+                } else {
+                    self.at(at, Event::ProbeAnswer(from, to, life, result, timeout));
+                }
             }
-            Event::ProbeDone(from, to, life, result) => {
+            Event::ProbeAnswer(from, to, life, result, _) | Event::ProbeDone(from, to, life, result) => {
                 if self.is_alive(from, life) {
                     let id = MemberId::of(&self.addresses[to]);
                     self.with(from, |node, now, actions| {
@@ -489,11 +542,11 @@ impl World {
                     self.with(to, |node, now, actions| {
                         node.forwarded(ticket, forward, now, actions)
                     });
-                } else if self.is_alive(from, life) {
+                } else if self.is_alive(from, life) && self.network.passes(to, from) {
                     self.with(from, |node, now, actions| node.forward_failed(id, now, actions));
                 }
             }
-            Event::ForwardReply(from, life, id, reply) => {
+            Event::ForwardReply(from, _, life, id, reply) => {
                 if self.is_alive(from, life) {
                     self.with(from, |node, now, actions| {
                         node.forward_replied(id, reply, now, actions)
@@ -541,7 +594,7 @@ impl World {
     fn tick(&mut self, n: usize, life: u64, is_wake: bool) {
         let next = self.with(n, |node, now, actions| node.tick(now, actions));
         let Some(next) = next else { return };
-        let next = next.0.max(self.now + 1);
+        let next = self.slots[n].clocks.true_time(next.0).max(self.now + 1);
         if !is_wake || next < self.slots[n].tick_at {
             self.slots[n].tick_at = next;
             self.at(next, Event::Tick(n, life, false));
@@ -726,16 +779,21 @@ impl World {
         }
     }
 
-    fn break_stream(&mut self, id: u64) {
+    pub(super) fn break_stream(&mut self, id: u64) {
         let Some(stream) = self.streams.remove(&id) else {
             return;
         };
+        self.forget_held(id);
         self.with(stream.from, |node, now, actions| {
             node.link_down(stream.out, now, actions)
         });
-        self.with(stream.to, |node, now, actions| {
-            node.inbound_down(stream.inbound, now, actions)
-        });
+        // The other end hears of it at once, unless the news is cut off too.
+        let delay = match self.network.passes(stream.from, stream.to) {
+            true => 0,
+            false => self.rng.u64(0..3_000),
+        };
+        let life = self.slots[stream.to].life;
+        self.after(delay, Event::InboundLost(stream.to, life, stream.inbound));
     }
 
     // === crashes ===
@@ -775,8 +833,16 @@ impl World {
             && self.list_busy_until <= self.now
     }
 
+    fn set_clock(&mut self) {
+        let n = self.rng.usize(0..self.slots.len());
+        let by = self.rng.i64(-90_000..90_000);
+        self.report.clocks_set += 1;
+        self.slots[n].clocks.set_wall(by);
+    }
+
     /// The process is gone from one moment to the next.
     pub(super) fn take_down(&mut self, n: usize) {
+        self.healed_at = None;
         self.slots[n].node = None;
         self.slots[n].life += 1;
         self.slots[n].tickets.clear();
@@ -798,6 +864,7 @@ impl World {
     /// three unanswered health checks; its peers find it unreachable.
     fn pause(&mut self, n: usize) {
         self.report.paused += 1;
+        self.healed_at = None;
         let life = self.slots[n].life;
         let span = self.rng.u64(5_000..25_000);
         self.slots[n].paused_until = self.now + span;
@@ -815,6 +882,7 @@ impl World {
         if !self.is_alive(n, life) {
             return;
         }
+        self.healed_at = None;
         self.oracle.node_started(n, self.now);
         for id in std::mem::take(&mut self.slots[n].left_behind) {
             self.with(n, |node, now, actions| node.close_connection(id, now, actions));
@@ -824,6 +892,7 @@ impl World {
     }
 
     fn restart(&mut self, n: usize) {
+        self.healed_at = None;
         let list = self.slots[n].list.iter().map(|m| self.addresses[*m].as_str());
         let members: Vec<&str> = list.collect();
         let mut config = NodeConfig::new(&self.addresses[n], &members, self.plan.seed);
@@ -838,8 +907,10 @@ impl World {
         if self.slots[n].life > 0 {
             self.report.restarted += 1;
             // The wall clock may have been set back meanwhile: epochs and stamps must rise all the same.
-            self.slots[n].wall_offset -= self.rng.i64(0..60_000);
+            let by = self.rng.i64(0..60_000);
+            self.slots[n].clocks.set_wall(-by);
         }
+        self.slots[n].clocks.restart(&mut self.rng);
         self.slots[n].life += 1;
         let (life, boot) = (self.slots[n].life, self.rng.u64(..));
         let now = self.clock(n);
