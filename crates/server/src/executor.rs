@@ -19,7 +19,9 @@ use tracing::{debug, info, warn};
 use crate::clock::Clock;
 use crate::connections::{Connections, Delivery};
 use crate::grpc::outgoing::Outgoing;
+use crate::load::{Load, Want};
 use crate::metrics::ShellMetrics;
+use crate::net::Newcomers;
 use crate::peer::Peers;
 use crate::store::Store;
 use crate::udp::Udp;
@@ -42,6 +44,8 @@ struct Shell {
     peers: OnceLock<Peers>,
     store: Option<Store>,
     udp: OnceLock<Udp>,
+    load: OnceLock<Load>,
+    newcomers: OnceLock<Newcomers>,
 }
 
 impl Executor {
@@ -58,6 +62,8 @@ impl Executor {
             peers: OnceLock::new(),
             store,
             udp: OnceLock::new(),
+            load: OnceLock::new(),
+            newcomers: OnceLock::new(),
         }))
     }
 
@@ -79,6 +85,34 @@ impl Executor {
     /// The UDP socket, once it is there.
     pub fn udp(&self) -> Option<&Udp> {
         self.0.udp.get()
+    }
+
+    /// Connects what tells how far behind the process is; called once at start. Until then nobody is turned away.
+    pub fn set_load(&self, load: Load) {
+        let _ = self.0.load.set(load);
+    }
+
+    /// What tells how far behind the process is, once it is there.
+    pub fn load(&self) -> Option<&Load> {
+        self.0.load.get()
+    }
+
+    /// Connects the places of connections that have not asked yet, for metrics; called once at start.
+    pub fn set_newcomers(&self, newcomers: Newcomers) {
+        let _ = self.0.newcomers.set(newcomers);
+    }
+
+    /// The number of connections that have not asked anything yet.
+    pub fn n_newcomers(&self) -> usize {
+        self.0.newcomers.get().map_or(0, Newcomers::n_taken)
+    }
+
+    /// Lets what a client wants pass, unless the process is too far behind.
+    ///
+    /// # Errors
+    /// [`NodeError::Overloaded`].
+    pub fn admit(&self, want: Want) -> Result<(), NodeError> {
+        self.load().map_or(Ok(()), |load| load.admit(want, self.now()))
     }
 
     /// What keeps operator data on disk, if anything does.

@@ -19,9 +19,10 @@ use crate::clock::Clock;
 use crate::config::{Config, ConfigError};
 use crate::executor::Executor;
 use crate::http::app::{HttpApp, HttpSettings};
+use crate::load::Load;
 use crate::log_levels::LogLevels;
 use crate::member_list::MemberList;
-use crate::net::{self, Port};
+use crate::net::{self, Newcomers, Port};
 use crate::peer::{PeerConfig, PeerError, Peers};
 use crate::shutdown::{self, Signals};
 use crate::store::{self, Store, StoreError};
@@ -121,7 +122,12 @@ pub async fn run(config: Config, log_levels: LogLevels) -> Result<(), StartError
     let ticking = tokio::spawn(tick(exec.clone()));
     let following = list.map(|list| tokio::spawn(list.follow(exec.clone())));
     let app = client_app(&config, &exec, log_levels);
-    let port = Port::new(app, clock, stop.clone());
+    let load = Load::new(config.busy_after);
+    load.watch(clock.clone(), stop.clone());
+    exec.set_load(load);
+    let mut port = Port::new(app, clock, stop.clone());
+    port.newcomers = Newcomers::new(config.newcomer_limit);
+    exec.set_newcomers(port.newcomers.clone());
     tasks.spawn(net::serve(main, port.clone(), tasks.clone()));
     tasks.spawn(net::serve(grpc, port, tasks.clone()));
     info!(

@@ -17,6 +17,7 @@ use crate::grpc::handler::setup;
 use crate::grpc::lenient::{self, Int, Text, object};
 use crate::grpc::outgoing::Outgoing;
 use crate::grpc::payload;
+use crate::load::Want;
 use crate::pb::{Payload, bi_request_stream_server};
 use crate::transport::{Established, Generation, Transport};
 
@@ -168,10 +169,11 @@ impl Up {
     fn establish(&self, info: rollcall_node::request::ConnectionInfo) -> bool {
         let generation = Generation::of_client(&info.client_version);
         let mut actions = Actions::default();
-        let opened = self
-            .exec
-            .node()
-            .open_connection(info, self.exec.now(), &mut actions);
+        let opened = self.exec.admit(Want::Connect).and_then(|()| {
+            self.exec
+                .node()
+                .open_connection(info, self.exec.now(), &mut actions)
+        });
         let is_open = match opened {
             Ok(id) => {
                 let handle = Handle {

@@ -1,7 +1,8 @@
 //! Calls with one answer: finds out who asks and for what, and hands over to the handler.
 //!
 //! Order of the checks, as recorded: ready, port of members, known type, connection set up, readable body. A status
-//! that operators set refuses newcomers and what clients ask for, but no sign of life: whoever is here stays.
+//! that operators set refuses newcomers and what clients ask for, but no sign of life: whoever is here stays. So does a
+//! process that is too far behind, which takes removals as well.
 
 use std::sync::Arc;
 
@@ -14,6 +15,7 @@ use crate::grpc::handler::{
     service_list, service_query, subscribe,
 };
 use crate::grpc::payload::{self, Call, envelope};
+use crate::load::Want;
 use crate::pb::{Payload, request_server};
 use crate::transport::{Established, Transport};
 
@@ -61,6 +63,9 @@ impl Unary {
         if let Some(access) = call.access() {
             node.check_status(access)?;
         }
+        if call == Call::ServerCheck && transport.established().is_none() {
+            self.exec.admit(Want::Connect)?;
+        }
         match call {
             Call::Cluster => return Err(GrpcFailure::forbidden(payload::type_name(payload))),
             Call::Unknown => return Err(GrpcFailure::no_handler()),
@@ -88,6 +93,12 @@ impl Unary {
             connection,
             metadata_limit: self.metadata_limit,
         };
+        if matches!(
+            call,
+            Call::BatchInstance | Call::ServiceQuery | Call::ServiceList | Call::FuzzyWatch
+        ) {
+            context.exec.admit(Want::Work)?;
+        }
         match call {
             Call::Instance => instance::handle(&context, body),
             Call::ServiceQuery => service_query::handle(&context, body),

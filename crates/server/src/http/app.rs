@@ -28,6 +28,7 @@ use crate::http::params::Params;
 use crate::http::reply::{self, Reply, Taste};
 use crate::http::router::{self, Handler, Route};
 use crate::http::udp_poll::{self, Caller};
+use crate::load::Want;
 use crate::log_levels::LogLevels;
 use crate::machine::Machine;
 use crate::metrics::text::Form;
@@ -282,6 +283,9 @@ impl HttpApp {
         }
         if route.is_switched() {
             self.check_switches(parts)?;
+        }
+        if route.is_work(&parts.method) {
+            self.exec().admit(Want::Work)?;
         }
         let body = self.read_body(body).await?;
         let content_type = parts
