@@ -284,16 +284,18 @@ impl Executor {
         });
     }
 
-    /// Puts a message into a connection's queue. A client that does not read until its queue is full is cut off:
+    /// Puts a message into a connection's queue. A client that does not read until its queue is full, or for long, is cut off:
     /// it would hold memory without bound otherwise, and it registers again when it comes back.
     fn send(&self, connection: ConnectionId, message: Outgoing) {
-        match self.0.connections.send(connection, message) {
+        let delivery = self.0.connections.send(connection, message, self.now().mono);
+        match delivery {
             Delivery::Queued => {}
             Delivery::NoStream => debug!(connection = connection.0, "no open stream to send to"),
-            Delivery::Full => {
+            Delivery::Full | Delivery::Stuck => {
                 warn!(
                     connection = connection.0,
-                    "queue of outgoing messages is full, connection closed"
+                    ?delivery,
+                    "outgoing messages are not read, connection closed"
                 );
                 self.0.metrics.queue_overflows.increment();
                 if let Some(handle) = self.0.connections.remove(connection) {

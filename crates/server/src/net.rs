@@ -51,6 +51,8 @@ const NEWCOMERS: usize = 512;
 const UNREAD_LIMIT: Duration = Duration::from_secs(30);
 /// Calls in progress on one HTTP/2 connection: as many answers may lie unread.
 const MAX_STREAMS: u32 = 256;
+/// Bytes of one HTTP/2 stream that wait for the other end to read, before its answer is not asked for more.
+const SEND_BUFFER: usize = 64 << 10;
 /// Idle time after which the kernel probes the other end, and how often then. Finds ends that vanished.
 const KEEPALIVE: (Duration, Duration) = (Duration::from_secs(30), Duration::from_secs(10));
 
@@ -218,7 +220,8 @@ async fn connection<S, A>(
     builder
         .http2()
         .timer(TokioTimer::new())
-        .max_concurrent_streams(MAX_STREAMS);
+        .max_concurrent_streams(MAX_STREAMS)
+        .max_send_buf_size(SEND_BUFFER);
     let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), service));
     // The library limits heads of HTTP/1 only: who says nothing, or begins HTTP/2 and never asks, is limited here.
     let mute = async {

@@ -11,7 +11,7 @@ use tokio::sync::mpsc;
 use tonic::{Response, Status, Streaming};
 use tracing::{debug, info};
 
-use crate::connections::Handle;
+use crate::connections::{Handle, Progress};
 use crate::executor::Executor;
 use crate::grpc::handler::setup;
 use crate::grpc::lenient::{self, Int, Text, object};
@@ -33,6 +33,7 @@ pub struct Down {
     exec: Executor,
     transport: Arc<Transport>,
     queue: mpsc::Receiver<Outgoing>,
+    progress: Progress,
 }
 
 /// What comes up one stream.
@@ -40,6 +41,7 @@ struct Up {
     exec: Executor,
     transport: Arc<Transport>,
     queue: mpsc::Sender<Outgoing>,
+    progress: Progress,
 }
 
 object! {
@@ -74,16 +76,19 @@ impl bi_request_stream_server::BiRequestStream for BiStream {
             return Err(Status::internal("the connection of the stream is not known"));
         };
         let (sender, receiver) = mpsc::channel(self.queue_length);
+        let progress = Progress::default();
         let up = Up {
             exec: self.exec.clone(),
             transport: transport.clone(),
             queue: sender,
+            progress: progress.clone(),
         };
         tokio::spawn(up.run(request.into_inner()));
         Ok(Response::new(Down {
             exec: self.exec.clone(),
             transport,
             queue: receiver,
+            progress,
         }))
     }
 }
@@ -94,9 +99,10 @@ impl Stream for Down {
     fn poll_next(self: Pin<&mut Self>, context: &mut std::task::Context<'_>) -> Poll<Option<Self::Item>> {
         let this = self.get_mut();
         let message = ready!(this.queue.poll_recv(context));
+        let (exec, now) = (&this.exec, this.exec.now());
+        this.progress.note(now.mono);
         if let Some(Outgoing::Push(push)) = &message {
-            let exec = &this.exec;
-            exec.node().push_sent(PushWay::Grpc, push.changed, exec.now());
+            exec.node().push_sent(PushWay::Grpc, push.changed, now);
         }
         Poll::Ready(
             message
@@ -179,6 +185,7 @@ impl Up {
                 let handle = Handle {
                     transport: self.transport.clone(),
                     queue: self.queue.clone(),
+                    progress: self.progress.clone(),
                 };
                 self.exec.connections().insert(id, handle);
                 let is_alive = self.transport.establish(Established { id, generation });
@@ -208,6 +215,7 @@ impl Up {
             let handle = Handle {
                 transport: self.transport.clone(),
                 queue: self.queue.clone(),
+                progress: self.progress.clone(),
             };
             self.exec.connections().insert(established.id, handle);
         }
