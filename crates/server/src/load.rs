@@ -43,6 +43,8 @@ pub struct Load(Arc<State>);
 struct State {
     /// A longer wait is too long; 0: none is.
     limit: Millis,
+    /// How long waits have to be too long before newcomers are turned away, and before everybody is.
+    patience: [Millis; 2],
     /// The last wait, in microseconds.
     wait: AtomicU64,
     /// Since when every wait has been too long; 0: the last one was not.
@@ -55,8 +57,21 @@ impl Load {
     pub fn new(limit: Millis) -> Self {
         Load(Arc::new(State {
             limit,
+            patience: [NEWCOMERS_AFTER, ALL_AFTER],
             wait: AtomicU64::new(0),
             behind_since: AtomicU64::new(0),
+            refused: Counter::default(),
+        }))
+    }
+
+    /// Of a process that is far behind from its first moment on.
+    #[cfg(test)]
+    pub(crate) fn behind() -> Self {
+        Load(Arc::new(State {
+            limit: Millis(1),
+            patience: [Millis(0); 2],
+            wait: AtomicU64::new(0),
+            behind_since: AtomicU64::new(1),
             refused: Counter::default(),
         }))
     }
@@ -111,9 +126,10 @@ impl Load {
             return Ok(());
         }
         let behind_for = now.mono.since(Millis(since));
+        let [newcomers_after, all_after] = self.0.patience;
         let patience = match want {
-            Want::Connect => NEWCOMERS_AFTER,
-            Want::Work => ALL_AFTER,
+            Want::Connect => newcomers_after,
+            Want::Work => all_after,
         };
         if behind_for < patience {
             return Ok(());
