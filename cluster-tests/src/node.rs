@@ -221,12 +221,24 @@ impl Node {
     /// # Errors
     /// It does not run.
     pub fn resident_memory(&self) -> Result<u64> {
+        self.memory("VmRSS:")
+    }
+
+    /// The most memory that the process has had resident, in bytes.
+    ///
+    /// # Errors
+    /// It does not run.
+    pub fn peak_memory(&self) -> Result<u64> {
+        self.memory("VmHWM:")
+    }
+
+    fn memory(&self, field: &str) -> Result<u64> {
         let pid = self.pid().context("the node does not run")?;
         let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
         let line = status
             .lines()
-            .find_map(|l| l.strip_prefix("VmRSS:"))
-            .context("no VmRSS")?;
+            .find_map(|l| l.strip_prefix(field))
+            .context("no such field")?;
         let kib: u64 = line.trim().trim_end_matches(" kB").trim().parse()?;
         Ok(kib * 1024)
     }

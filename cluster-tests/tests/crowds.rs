@@ -353,3 +353,146 @@ async fn hundreds_of_clients_of_a_killed_node_are_back_within_thirty_seconds() -
 async fn thousands_of_clients_of_a_killed_node_are_back_within_thirty_seconds() -> Result<()> {
     all_is_back_after_a_node_was_killed(2_000).await
 }
+
+/// So many clients connect to one node at the same moment, and each registers an instance and follows a service; whoever
+/// is turned away comes again, as SDKs do. All are served in the end, others' queries are answered all along, and memory
+/// is bounded by the number of clients. Returns how long it took and the most memory that the node had.
+async fn all_are_served_who_come_at_once(n_clients: u16, within: Duration) -> Result<()> {
+    /// What a connection may cost at the most, with all that it registered, and what a node costs without any.
+    const BYTES_EACH: u64 = 96 << 10;
+    const BYTES_ALONE: u64 = 64 << 20;
+    let cluster = Cluster::start(1).await;
+    let node = cluster.node(0);
+    let groups: Vec<Service> = (0..n_clients.div_ceil(10))
+        .map(|_| Service::unique("storm"))
+        .collect();
+    let is_over = Arc::new(AtomicBool::new(false));
+    let asking = slowest_query(vec![node.http_address()], groups[0].clone(), is_over.clone());
+    let began = Clock::now();
+    let come = |i: u16| {
+        let service = &groups[usize::from(i / 10)];
+        async move {
+            loop {
+                let instance = Instance::at("10.18.0.200", i + 1);
+                let served = async {
+                    let client = node.client().await?;
+                    client.register(service, &instance).await?;
+                    client.subscribe(service, "").await?;
+                    anyhow::Ok(client)
+                };
+                match served.await {
+                    Ok(client) => break anyhow::Ok(client),
+                    Err(error) => ensure!(began.elapsed() < within, "{i}: {error:#}"),
+                }
+                tokio::time::sleep(SECOND / 2).await;
+            }
+        }
+    };
+    let clients = try_join_all((0..n_clients).map(come)).await?;
+    let took = began.elapsed();
+    is_over.store(true, Ordering::Relaxed);
+    let slowest = asking.join().map_err(|_| anyhow::anyhow!("the asker failed"))??;
+    let peak = node.peak_memory()?;
+    let refused = node.http().metric("rollcall_busy_refused_total").await?;
+    println!(
+        "{n_clients} clients at once: all served after {took:?}, {refused} refused, slowest query {slowest:?}, \
+         at most {} MiB resident",
+        peak >> 20
+    );
+    ensure!(node.http().state().await?.instances == u64::from(n_clients));
+    let allowed = BYTES_ALONE + u64::from(n_clients) * BYTES_EACH;
+    ensure!(peak < allowed, "{peak} bytes resident, {allowed} are allowed");
+    ensure!(slowest < 2 * SECOND, "a query took {slowest:?}");
+
+    // The same fleet goes at once.
+    let is_over = Arc::new(AtomicBool::new(false));
+    let asking = slowest_query(vec![node.http_address()], groups[0].clone(), is_over.clone());
+    let began = Clock::now();
+    drop(clients);
+    eventually("all are gone", SOON + within, || async {
+        let state = node.http().state().await?;
+        ensure!((state.connections, state.instances) == (0, 0), "{state:?}");
+        Ok(())
+    })
+    .await;
+    is_over.store(true, Ordering::Relaxed);
+    let slowest = asking.join().map_err(|_| anyhow::anyhow!("the asker failed"))??;
+    println!(
+        "they are gone after {:?}, slowest query {slowest:?}",
+        began.elapsed()
+    );
+    ensure!(slowest < 2 * SECOND, "a query took {slowest:?}");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn hundreds_of_clients_that_come_at_once_are_served() -> Result<()> {
+    all_are_served_who_come_at_once(600, 60 * SECOND).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "run by scripts/test.sh --soak"]
+async fn ten_thousand_clients_that_come_at_once_are_served() -> Result<()> {
+    all_are_served_who_come_at_once(10_000, 300 * SECOND).await
+}
+
+/// One member stands still, with its sockets open, while so many changes are made at another. The memory of the others
+/// does not grow with what it misses beyond the log that is kept for it, and all are equal soon after it goes on.
+async fn a_member_that_stands_still_costs_little(n_changes: u32) -> Result<()> {
+    /// The operations that are kept for members that fall behind, and what allocators keep.
+    const KEPT: u64 = 64 << 20;
+    let cluster = Cluster::start(3).await;
+    let service = Service::unique("missed");
+    let providers = try_join_all((0..50).map(|_| cluster.node(0).client())).await?;
+    let change = async |n: u32| {
+        try_join_all((1u16..).zip(&providers).map(|(port, provider)| {
+            let instance = Instance::at("10.18.0.201", port).meta("change", &n.to_string());
+            let service = &service;
+            async move { provider.register(service, &instance).await }
+        }))
+        .await
+    };
+    change(0).await?;
+    cluster.equal(SOON).await;
+    let memory = || -> Result<Vec<u64>> {
+        [0, 1]
+            .map(|i| cluster.node(i).resident_memory())
+            .into_iter()
+            .collect()
+    };
+    let before = memory()?;
+    cluster.node(2).freeze();
+    for n in 1..=n_changes / 50 {
+        change(n).await?;
+    }
+    let after = memory()?;
+    for (before, after) in before.iter().zip(&after) {
+        println!(
+            "{} MiB before {n_changes} changes, {} MiB after",
+            before >> 20,
+            after >> 20
+        );
+        ensure!(*after < before + KEPT, "{before} bytes before, {after} after");
+    }
+    cluster.node(2).thaw();
+    let last = (n_changes / 50).to_string();
+    eventually("it has caught up", 3 * SOON, || async {
+        let list = cluster.node(2).http().list(&service).await?;
+        ensure!(list.hosts.len() == 50 && list.hosts.iter().all(|host| host.metadata["change"] == last));
+        Ok(())
+    })
+    .await;
+    cluster.equal(SOON).await;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_member_that_stands_still_for_thousands_of_changes_costs_the_others_little() -> Result<()> {
+    a_member_that_stands_still_costs_little(20_000).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "run by scripts/test.sh --soak"]
+async fn a_member_that_stands_still_for_a_hundred_thousand_changes_costs_the_others_little() -> Result<()> {
+    a_member_that_stands_still_costs_little(100_000).await
+}

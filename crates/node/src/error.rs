@@ -91,6 +91,9 @@ pub enum NodeError {
     /// No other member lists this node: it serves reads only.
     #[error("server is ISOLATION now, no other member lists it, please try another one!")]
     Unlisted,
+    /// This node is far behind with what it has to do.
+    #[error("server is BUSY now, please try again later, or another one!")]
+    Overloaded,
     /// A bounded queue is full.
     #[error("the node has more to do than it can hold: {0}")]
     OverLimit(&'static str),
@@ -130,6 +133,7 @@ impl NodeError {
                 | NodeError::Leaving
                 | NodeError::Overridden(_)
                 | NodeError::Unlisted
+                | NodeError::Overloaded
                 | NodeError::OverLimit(_)
                 | NodeError::Outdated { .. }
                 | NodeError::UnknownConnection

@@ -258,6 +258,7 @@ impl From<&NodeError> for HttpFailure {
             NodeError::Leaving => Self::not_serving(MemberState::Down),
             NodeError::Overridden(status) => Self::not_serving(status.name()),
             NodeError::Unlisted => Self::not_serving(MemberState::Isolated),
+            NodeError::Overloaded => Self::not_serving("BUSY"),
             NodeError::OverLimit(_) | NodeError::Outdated { .. } => {
                 Self::text(StatusCode::SERVICE_UNAVAILABLE, text)
             }
@@ -307,6 +308,7 @@ impl From<&NodeError> for GrpcFailure {
                 Self::error(500, 300, text)
             }
             NodeError::Unlisted => Self::error(500, 300, "Server is isolated,please try another one."),
+            NodeError::Overloaded => Self::error(500, 300, "Server is busy,please try another one."),
             NodeError::OverLimit(_) | NodeError::Outdated { .. } => Self::error(503, 503, text),
             NodeError::PersistentUnavailable | NodeError::Page(_) => Self::error(500, 500, text),
         }

@@ -19,7 +19,9 @@ use tracing::{debug, info, warn};
 use crate::clock::Clock;
 use crate::connections::{Connections, Delivery};
 use crate::grpc::outgoing::Outgoing;
+use crate::load::{Load, Want};
 use crate::metrics::ShellMetrics;
+use crate::net::Newcomers;
 use crate::peer::Peers;
 use crate::store::Store;
 use crate::udp::Udp;
@@ -42,6 +44,8 @@ struct Shell {
     peers: OnceLock<Peers>,
     store: Option<Store>,
     udp: OnceLock<Udp>,
+    load: OnceLock<Load>,
+    newcomers: OnceLock<Newcomers>,
 }
 
 impl Executor {
@@ -58,6 +62,8 @@ impl Executor {
             peers: OnceLock::new(),
             store,
             udp: OnceLock::new(),
+            load: OnceLock::new(),
+            newcomers: OnceLock::new(),
         }))
     }
 
@@ -79,6 +85,34 @@ impl Executor {
     /// The UDP socket, once it is there.
     pub fn udp(&self) -> Option<&Udp> {
         self.0.udp.get()
+    }
+
+    /// Connects what tells how far behind the process is; called once at start. Until then nobody is turned away.
+    pub fn set_load(&self, load: Load) {
+        let _ = self.0.load.set(load);
+    }
+
+    /// What tells how far behind the process is, once it is there.
+    pub fn load(&self) -> Option<&Load> {
+        self.0.load.get()
+    }
+
+    /// Connects the places of connections that have not asked yet, for metrics; called once at start.
+    pub fn set_newcomers(&self, newcomers: Newcomers) {
+        let _ = self.0.newcomers.set(newcomers);
+    }
+
+    /// The number of connections that have not asked anything yet.
+    pub fn n_newcomers(&self) -> usize {
+        self.0.newcomers.get().map_or(0, Newcomers::n_taken)
+    }
+
+    /// Lets what a client wants pass, unless the process is too far behind.
+    ///
+    /// # Errors
+    /// [`NodeError::Overloaded`].
+    pub fn admit(&self, want: Want) -> Result<(), NodeError> {
+        self.load().map_or(Ok(()), |load| load.admit(want, self.now()))
     }
 
     /// What keeps operator data on disk, if anything does.
@@ -264,16 +298,18 @@ impl Executor {
         });
     }
 
-    /// Puts a message into a connection's queue. A client that does not read until its queue is full is cut off:
+    /// Puts a message into a connection's queue. A client that does not read until its queue is full, or for long, is cut off:
     /// it would hold memory without bound otherwise, and it registers again when it comes back.
     fn send(&self, connection: ConnectionId, message: Outgoing) {
-        match self.0.connections.send(connection, message) {
+        let delivery = self.0.connections.send(connection, message, self.now().mono);
+        match delivery {
             Delivery::Queued => {}
             Delivery::NoStream => debug!(connection = connection.0, "no open stream to send to"),
-            Delivery::Full => {
+            Delivery::Full | Delivery::Stuck => {
                 warn!(
                     connection = connection.0,
-                    "queue of outgoing messages is full, connection closed"
+                    ?delivery,
+                    "outgoing messages are not read, connection closed"
                 );
                 self.0.metrics.queue_overflows.increment();
                 if let Some(handle) = self.0.connections.remove(connection) {

@@ -12,6 +12,7 @@ pub mod explain;
 pub mod grpc;
 pub mod http;
 pub mod json;
+pub mod load;
 pub mod log_levels;
 pub mod machine;
 pub mod member_list;

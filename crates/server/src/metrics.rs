@@ -14,6 +14,7 @@ use rollcall_node::{Family, NodeMetrics, Value};
 
 use crate::executor::Executor;
 use crate::json;
+use crate::load::Load;
 use crate::machine::MachineLoad;
 use crate::metrics::nacos::{GrpcCall, HttpCall};
 use crate::metrics::timers::Timers;
@@ -185,6 +186,16 @@ pub fn gather(exec: &Executor, census: &Census, load: MachineLoad) -> Vec<Family
         u64::from(exec.metrics().member_list_is_stale.load(Ordering::Relaxed)),
     );
     gauge(
+        "rollcall_newcomers",
+        "Connections that have not asked anything yet",
+        exec.n_newcomers() as u64,
+    );
+    gauge(
+        "rollcall_task_wait_microseconds",
+        "Last measured wait of a task that is ready until it runs",
+        exec.load().map_or(0, |load| load.wait().0),
+    );
+    gauge(
         "rollcall_streams",
         "Connections known to the shell",
         exec.connections().len() as u64,
@@ -205,6 +216,11 @@ pub fn gather(exec: &Executor, census: &Census, load: MachineLoad) -> Vec<Family
         "Pushes over UDP that wait for the socket",
         exec.udp().map_or(0, Udp::n_waiting) as u64,
     );
+    families.push(counter((
+        "rollcall_busy_refused",
+        "Connections and requests turned away because the process was too far behind",
+        exec.load().map_or(0, Load::n_refused),
+    )));
     if let Some(store) = exec.store() {
         families.push(counter((
             "rollcall_store_failures",

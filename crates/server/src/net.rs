@@ -17,7 +17,9 @@ use http::{Request, Response};
 use hyper::body::Incoming;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
+use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_io_timeout::TimeoutStream;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -39,10 +41,16 @@ const CLOSE_GRACE: Duration = Duration::from_secs(1);
 /// How long a connection may be open without having asked anything, how long a client may take over the head of an
 /// HTTP/1 request, and how long it may rest between two.
 const HEADER_LIMIT: Duration = Duration::from_secs(60);
+/// The same while more than half of all places for newcomers are taken.
+const CROWDED_LIMIT: Duration = Duration::from_secs(5);
+/// Connections that have not asked anything yet, unless set.
+const NEWCOMERS: usize = 512;
 /// How long answers may lie unread before the connection is closed: each may be as long as the longest list.
 const UNREAD_LIMIT: Duration = Duration::from_secs(30);
 /// Calls in progress on one HTTP/2 connection: as many answers may lie unread.
 const MAX_STREAMS: u32 = 256;
+/// Bytes of one HTTP/2 stream that wait for the other end to read, before its answer is not asked for more.
+const SEND_BUFFER: usize = 64 << 10;
 
 /// A boxed answer to come.
 pub type Answering = Pin<Box<dyn Future<Output = Response<Body>> + Send>>;
@@ -54,6 +62,33 @@ pub trait App: Clone + Send + Sync + 'static {
 
     /// The connection has ended.
     fn ended(&self, transport: &Transport);
+}
+
+/// Places for connections that have not asked anything yet: so many are served at a time, further ones wait in the
+/// operating system. Shared by all ports of a process; a clone costs one reference count.
+#[derive(Clone, Debug)]
+pub struct Newcomers {
+    places: Arc<Semaphore>,
+    limit: usize,
+}
+
+impl Newcomers {
+    /// So many places.
+    pub fn new(limit: usize) -> Self {
+        Newcomers {
+            places: Arc::new(Semaphore::new(limit)),
+            limit,
+        }
+    }
+
+    /// How many places are taken.
+    pub fn n_taken(&self) -> usize {
+        self.limit - self.places.available_permits()
+    }
+
+    fn is_crowded(&self) -> bool {
+        self.n_taken() > self.limit / 2
+    }
 }
 
 /// What all connections of a listening socket share.
@@ -68,16 +103,19 @@ pub struct Port<A> {
     /// Time from the accept to the first whole request, whatever the protocol; also for each head of HTTP/1. A
     /// connection that has asked once over HTTP/2 is not limited here. Default 60 s.
     pub header_limit: Duration,
+    /// Places for connections that have not asked yet.
+    pub newcomers: Newcomers,
 }
 
 impl<A: App> Port<A> {
-    /// Serves `app` until `stop`, with the usual limit.
+    /// Serves `app` until `stop`, with the usual limits.
     pub fn new(app: A, clock: Clock, stop: CancellationToken) -> Self {
         Port {
             app,
             clock,
             stop,
             header_limit: HEADER_LIMIT,
+            newcomers: Newcomers::new(NEWCOMERS),
         }
     }
 }
@@ -98,7 +136,11 @@ pub async fn serve<L: Listener, A: App>(listener: L, port: Port<A>, tasks: TaskT
                 remote,
                 local,
             }) => {
-                tasks.spawn(connection(stream, remote, local, port.clone()));
+                let place = tokio::select! {
+                    place = port.newcomers.places.clone().acquire_owned() => place,
+                    () = port.stop.cancelled() => return,
+                };
+                tasks.spawn(connection(stream, remote, local, place.ok(), port.clone()));
             }
             Err(error) => {
                 warn!(%error, "cannot accept a connection");
@@ -108,8 +150,13 @@ pub async fn serve<L: Listener, A: App>(listener: L, port: Port<A>, tasks: TaskT
     }
 }
 
-async fn connection<S, A>(stream: S, remote: SocketAddr, local: SocketAddr, port: Port<A>)
-where
+async fn connection<S, A>(
+    stream: S,
+    remote: SocketAddr,
+    local: SocketAddr,
+    place: Option<Place>,
+    port: Port<A>,
+) where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     A: App,
 {
@@ -118,18 +165,19 @@ where
         clock,
         stop,
         header_limit,
+        newcomers,
     } = port;
     let transport = Arc::new(Transport::new(remote, local, clock.now().wall));
     let guard = EndGuard {
         app: app.clone(),
         transport: transport.clone(),
     };
-    let has_asked = Arc::new(AtomicBool::new(false));
+    let asked = Arc::new(Asked::new(place));
     let unread = Unread::default();
     let service = hyper::service::service_fn({
-        let (transport, has_asked, unread) = (transport.clone(), has_asked.clone(), unread.clone());
+        let (transport, asked, unread) = (transport.clone(), asked.clone(), unread.clone());
         move |request| {
-            has_asked.store(true, Ordering::Relaxed);
+            asked.note();
             let answering = app.call(&transport, request);
             let unread = unread.clone();
             async move { Ok::<_, Infallible>(unread.watch(answering.await)) }
@@ -147,12 +195,21 @@ where
     builder
         .http2()
         .timer(TokioTimer::new())
-        .max_concurrent_streams(MAX_STREAMS);
+        .max_concurrent_streams(MAX_STREAMS)
+        .max_send_buf_size(SEND_BUFFER);
     let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), service));
     // The library limits heads of HTTP/1 only: who says nothing, or begins HTTP/2 and never asks, is limited here.
     let mute = async {
-        tokio::time::sleep(header_limit).await;
-        if has_asked.load(Ordering::Relaxed) {
+        let mut left = header_limit;
+        while !left.is_zero() && !asked.is_so() {
+            let step = left.min(CROWDED_LIMIT);
+            tokio::time::sleep(step).await;
+            left -= step;
+            if newcomers.is_crowded() {
+                break;
+            }
+        }
+        if asked.is_so() {
             std::future::pending().await
         }
     };
@@ -178,6 +235,33 @@ where
         debug!(connection = %transport.text_id(), %error, "connection broke off");
     }
     drop(guard);
+}
+
+type Place = OwnedSemaphorePermit;
+
+/// Whether a connection has asked anything; until then it holds a place for newcomers.
+struct Asked {
+    is_so: AtomicBool,
+    place: Mutex<Option<Place>>,
+}
+
+impl Asked {
+    fn new(place: Option<Place>) -> Self {
+        Asked {
+            is_so: AtomicBool::new(false),
+            place: Mutex::new(place),
+        }
+    }
+
+    fn note(&self) {
+        if !self.is_so.swap(true, Ordering::Relaxed) {
+            self.place.lock().take();
+        }
+    }
+
+    fn is_so(&self) -> bool {
+        self.is_so.load(Ordering::Relaxed)
+    }
 }
 
 /// Tells the app that the connection has ended, even when its task is dropped or panics.
@@ -220,7 +304,7 @@ mod tests {
         let (client, server) = tokio::io::duplex(1 << 16);
         let address = SocketAddr::from(([127, 0, 0, 1], 4000));
         let port = Port::new(Empty, Clock::start(), CancellationToken::new());
-        tokio::spawn(connection(server, address, address, port));
+        tokio::spawn(connection(server, address, address, None, port));
         client
     }
 
@@ -259,7 +343,7 @@ mod tests {
         let (mut client, server) = tokio::io::duplex(1 << 16);
         let address = SocketAddr::from(([127, 0, 0, 1], 4000));
         let port = Port::new(Long, Clock::start(), CancellationToken::new());
-        let served = tokio::spawn(connection(server, address, address, port));
+        let served = tokio::spawn(connection(server, address, address, None, port));
         let began = Instant::now();
         client.write_all(first).await.unwrap();
         if reads {
@@ -306,6 +390,46 @@ mod tests {
             assert!(end.await.is_ok(), "{said:?} holds a connection");
             assert!(start.elapsed() >= HEADER_LIMIT, "{said:?}");
         }
+    }
+
+    /// A port with few places, full of connections that say nothing, takes whoever comes next after a few seconds; one
+    /// that has asked holds no place.
+    #[tokio::test]
+    async fn places_for_newcomers_are_given_back() {
+        const PLACES: usize = 4;
+        let listener = bind(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
+        let address = listener.local_addr().unwrap();
+        let stop = CancellationToken::new();
+        let mut port = Port::new(Empty, Clock::start(), stop.clone());
+        let newcomers = Newcomers::new(PLACES);
+        port.newcomers = newcomers.clone();
+        tokio::spawn(serve(listener, port, TaskTracker::new()));
+        let ask = async || {
+            let mut client = TcpStream::connect(address).await.unwrap();
+            client
+                .write_all(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n")
+                .await
+                .unwrap();
+            let mut first = [0u8; 15];
+            client.read_exact(&mut first).await.unwrap();
+            assert_eq!(&first, b"HTTP/1.1 200 OK");
+            client
+        };
+        let mut asked = Vec::new();
+        for _ in 0..2 * PLACES {
+            asked.push(ask().await);
+        }
+        assert_eq!(newcomers.n_taken(), 0);
+        let mut mute = Vec::new();
+        for _ in 0..PLACES {
+            mute.push(TcpStream::connect(address).await.unwrap());
+        }
+        let began = Instant::now();
+        ask().await;
+        let waited = began.elapsed();
+        assert!(waited >= CROWDED_LIMIT / 2, "a place too many: {waited:?}");
+        assert!(waited < HEADER_LIMIT, "{waited:?}");
+        stop.cancel();
     }
 
     #[tokio::test(start_paused = true)]

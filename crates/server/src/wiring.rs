@@ -21,9 +21,10 @@ use crate::clock::Clock;
 use crate::config::{Config, ConfigError};
 use crate::executor::Executor;
 use crate::http::app::{HttpApp, HttpSettings};
+use crate::load::Load;
 use crate::log_levels::LogLevels;
 use crate::member_list::MemberList;
-use crate::net::{self, Port};
+use crate::net::{self, Newcomers, Port};
 use crate::peer::{PeerConfig, PeerError, Peers};
 use crate::shutdown::{self, Signals};
 use crate::sockets::{self, Dialer, Listener, Tcp};
@@ -191,7 +192,12 @@ impl Process {
         }
         let ticking = tokio::spawn(tick(exec.clone()));
         let app = client_app(config, &exec, log_levels);
-        let port = Port::new(app, clock, stop.clone());
+        let load = Load::new(config.busy_after);
+        load.watch(clock.clone(), stop.clone());
+        exec.set_load(load);
+        let mut port = Port::new(app, clock, stop.clone());
+        port.newcomers = Newcomers::new(config.newcomer_limit);
+        exec.set_newcomers(port.newcomers.clone());
         tasks.spawn(net::serve(sockets.main, port.clone(), tasks.clone()));
         tasks.spawn(net::serve(sockets.grpc, port, tasks.clone()));
         info!(

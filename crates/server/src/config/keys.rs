@@ -93,6 +93,8 @@ draft! {
     push_window_max: Millis,
     push_delay: Millis,
     udp_subscriptions: usize,
+    newcomer_limit: usize,
+    busy_after: Millis,
     connection_limit: usize,
     connection_limit_per_ip: usize,
     balance_per_minute: u32,
@@ -219,6 +221,9 @@ keys! {
     push_delay, "time", "adaptive", "fixed time that changes are merged, instead of one that grows with the load", time;
     udp_subscriptions, "subscriptions", "65536", "1.x clients' subscriptions over UDP that are held at a time; 0 pushes to none",
         |text: &str| number(text, 0, 1 << 24).map(|n| n as usize);
+    newcomer_limit, "connections", "512", "connections that may be open without having asked anything yet; further ones wait in the operating system",
+        |text: &str| number(text, 1, 1 << 20).map(|n| n as usize);
+    busy_after, "time", "200ms", "wait of tasks, once it is never shorter any more, from which newcomers are turned away at once and registrations, subscriptions and queries after two seconds; beats, removals and signs of life never are; 0 turns nobody away", time;
     connection_limit, "connections", "0", "gRPC connections of clients beyond which further ones are refused; 0 for no limit",
         |text: &str| number(text, 0, 1 << 24).map(|n| n as usize);
     connection_limit_per_ip, "connections", "0", "the same for the connections from one address, as the socket shows it; 0 for no limit",

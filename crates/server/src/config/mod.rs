@@ -56,6 +56,10 @@ pub struct Config {
     pub message_limit: usize,
     /// Messages waiting for one connection.
     pub queue_length: usize,
+    /// Connections that may be open without having asked anything.
+    pub newcomer_limit: usize,
+    /// Wait of tasks from which clients are turned away; 0: never.
+    pub busy_after: rollcall_core::Millis,
     /// Time over which clients are sent away at the end.
     pub drain_time: Duration,
     /// Threads that run tasks.

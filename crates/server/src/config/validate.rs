@@ -80,6 +80,8 @@ pub fn config(draft: Draft) -> Result<Config, ConfigError> {
         log_format: draft.log_format.unwrap_or(LogFormat::Text),
         message_limit: draft.message_limit.unwrap_or(10 << 20),
         queue_length: draft.queue_length.unwrap_or(4096),
+        newcomer_limit: draft.newcomer_limit.unwrap_or(512),
+        busy_after: draft.busy_after.unwrap_or(Millis(200)),
         drain_time: duration(draft.drain_time.unwrap_or(Millis::secs(3))),
         worker_threads: draft
             .worker_threads

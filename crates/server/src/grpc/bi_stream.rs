@@ -11,12 +11,13 @@ use tokio::sync::mpsc;
 use tonic::{Response, Status, Streaming};
 use tracing::{debug, info};
 
-use crate::connections::Handle;
+use crate::connections::{Handle, Progress};
 use crate::executor::Executor;
 use crate::grpc::handler::setup;
 use crate::grpc::lenient::{self, Int, Text, object};
 use crate::grpc::outgoing::Outgoing;
 use crate::grpc::payload;
+use crate::load::Want;
 use crate::pb::{Payload, bi_request_stream_server};
 use crate::transport::{Established, Generation, Transport};
 
@@ -32,6 +33,7 @@ pub struct Down {
     exec: Executor,
     transport: Arc<Transport>,
     queue: mpsc::Receiver<Outgoing>,
+    progress: Progress,
 }
 
 /// What comes up one stream.
@@ -39,6 +41,7 @@ struct Up {
     exec: Executor,
     transport: Arc<Transport>,
     queue: mpsc::Sender<Outgoing>,
+    progress: Progress,
 }
 
 object! {
@@ -73,16 +76,19 @@ impl bi_request_stream_server::BiRequestStream for BiStream {
             return Err(Status::internal("the connection of the stream is not known"));
         };
         let (sender, receiver) = mpsc::channel(self.queue_length);
+        let progress = Progress::default();
         let up = Up {
             exec: self.exec.clone(),
             transport: transport.clone(),
             queue: sender,
+            progress: progress.clone(),
         };
         tokio::spawn(up.run(request.into_inner()));
         Ok(Response::new(Down {
             exec: self.exec.clone(),
             transport,
             queue: receiver,
+            progress,
         }))
     }
 }
@@ -93,9 +99,10 @@ impl Stream for Down {
     fn poll_next(self: Pin<&mut Self>, context: &mut std::task::Context<'_>) -> Poll<Option<Self::Item>> {
         let this = self.get_mut();
         let message = ready!(this.queue.poll_recv(context));
+        let (exec, now) = (&this.exec, this.exec.now());
+        this.progress.note(now.mono);
         if let Some(Outgoing::Push(push)) = &message {
-            let exec = &this.exec;
-            exec.node().push_sent(PushWay::Grpc, push.changed, exec.now());
+            exec.node().push_sent(PushWay::Grpc, push.changed, now);
         }
         Poll::Ready(
             message
@@ -168,15 +175,17 @@ impl Up {
     fn establish(&self, info: rollcall_node::request::ConnectionInfo) -> bool {
         let generation = Generation::of_client(&info.client_version);
         let mut actions = Actions::default();
-        let opened = self
-            .exec
-            .node()
-            .open_connection(info, self.exec.now(), &mut actions);
+        let opened = self.exec.admit(Want::Connect).and_then(|()| {
+            self.exec
+                .node()
+                .open_connection(info, self.exec.now(), &mut actions)
+        });
         let is_open = match opened {
             Ok(id) => {
                 let handle = Handle {
                     transport: self.transport.clone(),
                     queue: self.queue.clone(),
+                    progress: self.progress.clone(),
                 };
                 self.exec.connections().insert(id, handle);
                 let is_alive = self.transport.establish(Established { id, generation });
@@ -206,6 +215,7 @@ impl Up {
             let handle = Handle {
                 transport: self.transport.clone(),
                 queue: self.queue.clone(),
+                progress: self.progress.clone(),
             };
             self.exec.connections().insert(established.id, handle);
         }

@@ -1,7 +1,8 @@
 //! Calls with one answer: finds out who asks and for what, and hands over to the handler.
 //!
 //! Order of the checks, as recorded: ready, port of members, known type, connection set up, readable body. A status
-//! that operators set refuses newcomers and what clients ask for, but no sign of life: whoever is here stays.
+//! that operators set refuses newcomers and what clients ask for, but no sign of life: whoever is here stays. So does a
+//! process that is too far behind, which takes removals as well.
 
 use std::sync::Arc;
 
@@ -14,6 +15,7 @@ use crate::grpc::handler::{
     service_list, service_query, subscribe,
 };
 use crate::grpc::payload::{self, Call, envelope};
+use crate::load::Want;
 use crate::pb::{Payload, request_server};
 use crate::transport::{Established, Transport};
 
@@ -64,6 +66,9 @@ impl Unary {
         if let Some(access) = call.access() {
             node.check_status(access)?;
         }
+        if call == Call::ServerCheck && transport.established().is_none() {
+            self.exec.admit(Want::Connect)?;
+        }
         match call {
             Call::Cluster => return Err(GrpcFailure::forbidden(payload::type_name(payload))),
             Call::Unknown => return Err(GrpcFailure::no_handler()),
@@ -91,6 +96,12 @@ impl Unary {
             connection,
             metadata_limit: self.metadata_limit,
         };
+        if matches!(
+            call,
+            Call::BatchInstance | Call::ServiceQuery | Call::ServiceList | Call::FuzzyWatch
+        ) {
+            context.exec.admit(Want::Work)?;
+        }
         match call {
             Call::Instance => instance::handle(&context, body),
             Call::ServiceQuery => service_query::handle(&context, body),
@@ -113,5 +124,78 @@ impl request_server::Request for Unary {
         };
         let payload = request.into_inner();
         Ok(Response::new(self.answer_to(&transport, &payload).await))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rollcall_core::Millis;
+    use rollcall_node::action::Actions;
+    use rollcall_node::request::ConnectionInfo;
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::http::app::tests::app;
+    use crate::load::Load;
+    use crate::transport::Generation;
+
+    fn transport() -> Transport {
+        let remote = std::net::SocketAddr::from(([127, 0, 0, 1], 4000));
+        Transport::new(remote, remote, Millis(17))
+    }
+
+    #[tokio::test]
+    async fn a_process_that_is_far_behind_turns_newcomers_away_and_takes_removals_and_signs_of_life() {
+        let app = app();
+        let exec = app.exec().clone();
+        let unary = Unary::new(exec.clone(), 1024);
+        let ask = async |transport: &Transport, type_name: &str, body: Value| {
+            let body = serde_json::to_vec(&body).unwrap();
+            let answer = unary
+                .answer_to(transport, &envelope(type_name, String::new(), body))
+                .await;
+            let body: Value = serde_json::from_slice(payload::body(&answer)).unwrap();
+            body["errorCode"].as_i64().unwrap_or_default()
+        };
+        let (here, newcomer) = (transport(), transport());
+        let info = ConnectionInfo {
+            is_naming: true,
+            ..ConnectionInfo::default()
+        };
+        let opened = exec
+            .node()
+            .open_connection(info, exec.now(), &mut Actions::default());
+        let generation = Generation::Two;
+        assert!(here.establish(Established {
+            id: opened.unwrap(),
+            generation
+        }));
+        let instance = |operation: &str| {
+            let instance = json!({"ip": "10.0.0.1", "port": 80});
+            json!({"namespace": "public", "serviceName": "s", "groupName": "g", "type": operation, "instance": instance})
+        };
+        let service = |subscribe: bool| json!({"namespace": "public", "serviceName": "s", "groupName": "g", "subscribe": subscribe});
+        assert_eq!(
+            ask(&here, "InstanceRequest", instance("registerInstance")).await,
+            0
+        );
+
+        exec.set_load(Load::behind());
+        assert_eq!(ask(&newcomer, "ServerCheckRequest", json!({})).await, 300);
+        for (type_name, body, code) in [
+            ("ServerCheckRequest", json!({}), 0),
+            ("HealthCheckRequest", json!({}), 0),
+            ("InstanceRequest", instance("registerInstance"), 300),
+            ("ServiceQueryRequest", service(false), 300),
+            ("SubscribeServiceRequest", service(true), 300),
+            ("SubscribeServiceRequest", service(false), 0),
+            ("InstanceRequest", instance("deregisterInstance"), 0),
+        ] {
+            assert_eq!(
+                ask(&here, type_name, body.clone()).await,
+                code,
+                "{type_name} {body}"
+            );
+        }
     }
 }

@@ -28,6 +28,7 @@ use crate::http::params::Params;
 use crate::http::reply::{self, Reply, Taste};
 use crate::http::router::{self, Handler, Route};
 use crate::http::udp_poll::{self, Caller};
+use crate::load::Want;
 use crate::log_levels::LogLevels;
 use crate::machine::Machine;
 use crate::metrics::text::Form;
@@ -283,6 +284,9 @@ impl HttpApp {
         if route.is_switched() {
             self.check_switches(parts)?;
         }
+        if route.is_work(&parts.method) {
+            self.exec().admit(Want::Work)?;
+        }
         let body = self.read_body(body).await?;
         let content_type = parts
             .headers
@@ -515,6 +519,33 @@ pub(crate) mod tests {
         assert_eq!(send(&app, "DELETE", &lift, Version::HTTP_11, b"").await.0, 200);
         assert_eq!(n_listed().await, 1);
         assert_eq!(get(&app, "/rollcall/quarantine").await.1, "[]");
+    }
+
+    #[tokio::test]
+    async fn a_process_that_is_far_behind_takes_beats_and_removals_and_turns_the_rest_away() {
+        let app = app();
+        let row = "serviceName=s&ip=10.0.0.1&port=80";
+        let register = format!("/nacos/v1/ns/instance?{row}");
+        assert_eq!(send(&app, "POST", &register, Version::HTTP_11, b"").await.0, 200);
+        app.exec().set_load(crate::load::Load::behind());
+        let beat = format!("/nacos/v1/ns/instance/beat?{row}");
+        for (method, path, status) in [
+            ("GET", "/nacos/v1/ns/instance/list?serviceName=s", 503),
+            ("POST", register.as_str(), 503),
+            ("PUT", beat.as_str(), 200),
+            ("GET", "/nacos/v1/console/health/readiness", 200),
+            ("GET", "/rollcall/rows?serviceName=s", 200),
+            ("DELETE", register.as_str(), 200),
+        ] {
+            let (answered, _, text) = send(&app, method, path, Version::HTTP_11, b"").await;
+            assert_eq!(answered, status, "{method} {path}: {text}");
+            if status == 503 {
+                assert_eq!(text, "server is BUSYnow, please try again later!");
+            }
+        }
+        let request = Request::builder().uri("/nacos/v1/ns/instance/list?serviceName=s");
+        let response = app.answer(request.body(Full::new(Bytes::new())).unwrap()).await;
+        assert_eq!(response.headers()[http::header::RETRY_AFTER], "1");
     }
 
     #[tokio::test]

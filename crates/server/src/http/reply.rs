@@ -2,7 +2,7 @@
 
 use axum::body::Body;
 use bytes::Bytes;
-use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, PRAGMA};
+use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, PRAGMA, RETRY_AFTER};
 use http::{HeaderValue, Response, StatusCode};
 use rollcall_core::Millis;
 use rollcall_node::Family;
@@ -164,6 +164,9 @@ pub fn failure(failure: HttpFailure, api: Api, taste: Taste, path: &str, now: Mi
     let mut response = Response::new(Body::from(body));
     *response.status_mut() = status;
     let headers = response.headers_mut();
+    if status == StatusCode::SERVICE_UNAVAILABLE {
+        headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
+    }
     match content_type {
         Some(content_type) => {
             headers.insert(CONTENT_TYPE, content_type);

@@ -7,6 +7,7 @@ use std::pin::Pin;
 use std::sync::LazyLock;
 
 use foldhash::fast::RandomState;
+use http::Method;
 
 use crate::error::HttpFailure;
 use crate::http::api::Api::{self, V1, V2, V3};
@@ -100,6 +101,13 @@ impl Route {
     /// True for the naming paths of v1, which operators can refuse by switches.
     pub fn is_switched(&self) -> bool {
         self.path.starts_with("/v1/ns/")
+    }
+
+    /// True for what a process that is too far behind turns away: registrations and queries, but no beats, no removals and
+    /// nothing of our own.
+    pub fn is_work(&self, method: &Method) -> bool {
+        let is_own = self.path.starts_with("/rollcall/");
+        self.is_naming && !is_own && method != Method::DELETE && !self.path.ends_with("/beat")
     }
 
     /// What answers a method; `None` when the path does not have it.
@@ -470,6 +478,26 @@ mod tests {
                 Some((template, params.into())),
                 "{asked}"
             );
+        }
+    }
+
+    #[test]
+    fn beats_and_removals_are_no_work_to_be_turned_away() {
+        let is_work = |path, method| {
+            let found = below_context(path).or_else(|| outside(path));
+            found.is_some_and(|(route, _)| route.is_work(&method))
+        };
+        assert!(is_work("/v1/ns/instance", Method::POST) && is_work("/v1/ns/instance/list", Method::GET));
+        assert!(is_work("/v3/client/ns/instance/list", Method::GET));
+        for (path, method) in [
+            ("/v1/ns/instance", Method::DELETE),
+            ("/v1/ns/instance/beat", Method::PUT),
+            ("/v2/ns/instance/beat", Method::PUT),
+            ("/rollcall/quarantine", Method::POST),
+            ("/v1/console/health/readiness", Method::GET),
+            ("/actuator/prometheus", Method::GET),
+        ] {
+            assert!(!is_work(path, method), "{path}");
         }
     }
 

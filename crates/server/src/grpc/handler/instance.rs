@@ -8,6 +8,7 @@ use super::wire_instance::MaybeInstance;
 use super::{Answer, Context, Names};
 use crate::error::GrpcFailure;
 use crate::grpc::lenient::{self, Text, object};
+use crate::load::Want;
 
 object! {
     /// A request with one instance, ephemeral or persistent.
@@ -70,6 +71,7 @@ pub fn handle(context: &Context<'_>, body: &[u8]) -> Answer {
     match request.operation.0.as_deref() {
         Some(REGISTER) => {
             limits::check_instance(&instance).map_err(NodeError::from)?;
+            context.exec.admit(Want::Work)?;
             context
                 .with_node(|node, now, actions| node.register(id, &service, vec![instance], now, actions))?;
             Ok(Bytes::from_static(

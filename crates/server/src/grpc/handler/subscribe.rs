@@ -6,6 +6,7 @@ use smol_str::SmolStr;
 use super::{Answer, Context, Names, sent};
 use crate::grpc::lenient::{self, Bool, Text, object};
 use crate::grpc::payload::{OK_HEAD, OK_TAIL};
+use crate::load::Want;
 use crate::service_info::{self, Header};
 
 object! {
@@ -36,6 +37,9 @@ pub fn handle(context: &Context<'_>, body: &[u8]) -> Answer {
     limits::check_clusters(request.clusters.as_str())?;
     let service = names.require_service()?;
     let clusters = sent(&request.clusters).map(SmolStr::new);
+    if request.subscribe.0 {
+        context.exec.admit(Want::Work)?;
+    }
     let id = context.connection.id;
     let answer = context.with_node(|node, now, actions| {
         if request.subscribe.0 {
