@@ -135,7 +135,13 @@ impl Block {
             namespace: Some(name.clone()),
         };
         let here = Ipv4Addr::LOCALHOST;
-        Self::first_free(1, |_| (namespaces.iter().map(place).collect(), here.into(), (here, 0).into()))
+        Self::first_free(1, |_| {
+            (
+                namespaces.iter().map(place).collect(),
+                here.into(),
+                (here, 0).into(),
+            )
+        })
     }
 
     /// Tries so many choices of places, proxy address and claimed address, from one that other processes hardly begin at.

@@ -103,7 +103,9 @@ impl Asker {
                 let mut body = service.to_json();
                 body["cluster"] = json!("");
                 body["healthyOnly"] = json!(false);
-                let call = client.connection().call_raw(payload("ServiceQueryRequest", &body));
+                let call = client
+                    .connection()
+                    .call_raw(payload("ServiceQueryRequest", &body));
                 let body = call.await?.body.unwrap_or_default().value;
                 let answer: Answer<'_> = serde_json::from_slice(&body)?;
                 anyhow::ensure!(answer.code == 200, "refused: {}", String::from_utf8_lossy(&body));
@@ -166,13 +168,25 @@ async fn consume(world: Arc<World>, node: usize, protocol: Protocol, mut asker: 
 
 /// What is wrong with a list.
 fn judge(ledger: &Ledger, service: ServiceId, due: &[RowId], seen: &Seen) -> Option<(Fault, String)> {
-    let missing: Vec<RowId> = due.iter().filter(|row| !seen.healthy.contains(row)).copied().collect();
+    let missing: Vec<RowId> = due
+        .iter()
+        .filter(|row| !seen.healthy.contains(row))
+        .copied()
+        .collect();
     // Who leaves while the answer is on its way may be in it or not.
     let living = ledger.living(service);
     let missing: Vec<_> = missing.iter().filter(|row| living.contains(row)).collect();
     let first = missing.first()?;
-    let fault = if seen.n_hosts == 0 { Fault::EmptyList } else { Fault::ShortList };
-    let named: Vec<String> = missing.iter().take(NAMED).map(|row| row.ip().to_string()).collect();
+    let fault = if seen.n_hosts == 0 {
+        Fault::EmptyList
+    } else {
+        Fault::ShortList
+    };
+    let named: Vec<String> = missing
+        .iter()
+        .take(NAMED)
+        .map(|row| row.ip().to_string())
+        .collect();
     let name = &ledger.service_of(**first).name;
     Some((
         fault,
@@ -197,7 +211,10 @@ pub(crate) async fn exact_everywhere(world: &World, within: Duration) {
             loop {
                 let living: BTreeSet<RowId> = world.ledger.living(service).into_iter().collect();
                 let found = asker.ask(name).await;
-                if found.as_ref().is_ok_and(|seen| seen.healthy == living && seen.n_hosts == living.len()) {
+                if found
+                    .as_ref()
+                    .is_ok_and(|seen| seen.healthy == living && seen.n_hosts == living.len())
+                {
                     break;
                 }
                 if Instant::now() < deadline {
@@ -206,14 +223,24 @@ pub(crate) async fn exact_everywhere(world: &World, within: Duration) {
                 }
                 match found {
                     Ok(seen) if seen.n_hosts > living.len() => world.tally.fault(Fault::DeadRow, || {
-                        format!("node {node}: {} lists {}, {} live", name.name, seen.n_hosts, living.len())
+                        format!(
+                            "node {node}: {} lists {}, {} live",
+                            name.name,
+                            seen.n_hosts,
+                            living.len()
+                        )
                     }),
                     Ok(seen) => world.tally.fault(Fault::ShortList, || {
-                        format!("node {node}: {} lists {}, {} live", name.name, seen.n_hosts, living.len())
+                        format!(
+                            "node {node}: {} lists {}, {} live",
+                            name.name,
+                            seen.n_hosts,
+                            living.len()
+                        )
                     }),
-                    Err(error) => world
-                        .tally
-                        .fault(Fault::BrokenNode, || format!("node {node} gives no list: {error:#}")),
+                    Err(error) => world.tally.fault(Fault::BrokenNode, || {
+                        format!("node {node} gives no list: {error:#}")
+                    }),
                 }
                 break;
             }
@@ -232,7 +259,10 @@ mod tests {
     }
 
     fn host(row: RowId, healthy: bool) -> String {
-        format!(r#"{{"ip":"{}","port":8080,"healthy":{healthy},"metadata":{{}}}}"#, row.ip())
+        format!(
+            r#"{{"ip":"{}","port":8080,"healthy":{healthy},"metadata":{{}}}}"#,
+            row.ip()
+        )
     }
 
     #[tokio::test(start_paused = true)]
@@ -249,7 +279,10 @@ mod tests {
         let (first, second) = (host(rows[0], true), host(rows[1], true));
         assert_eq!(fault("")?, Some(Fault::EmptyList));
         assert_eq!(fault(&first)?, Some(Fault::ShortList));
-        assert_eq!(fault(&format!("{first},{}", host(rows[1], false)))?, Some(Fault::ShortList));
+        assert_eq!(
+            fault(&format!("{first},{}", host(rows[1], false)))?,
+            Some(Fault::ShortList)
+        );
         assert_eq!(fault(&format!("{first},{second}"))?, None);
         ledger.left(rows[1]);
         assert_eq!(fault(&first)?, None);

@@ -36,15 +36,26 @@ impl Consumer {
     /// # Errors
     /// The program cannot be started, or is not told of all services.
     pub(crate) async fn start(world: &Arc<World>, line: &str, services: &[ServiceId]) -> Result<Self> {
-        let (name, command) = line.split_once('=').context("a consumer is NAME=PROGRAM ARGUMENT...")?;
+        let (name, command) = line
+            .split_once('=')
+            .context("a consumer is NAME=PROGRAM ARGUMENT...")?;
         let mut words = command.split(' ');
         let scratch = tempfile::tempdir()?;
         let mut command = Command::new(words.next().context("a consumer without a program")?);
-        command.args(words).arg(world.names.join(",")).arg(scratch.path()).arg("watch");
+        command
+            .args(words)
+            .arg(world.names.join(","))
+            .arg(scratch.path())
+            .arg("watch");
         command.args(services.iter().map(|service| &world.ledger.name(*service).name));
         // The clients keep caches and logs in the home directory.
-        command.env("HOME", scratch.path()).env("PYTHONDONTWRITEBYTECODE", "1");
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+        command
+            .env("HOME", scratch.path())
+            .env("PYTHONDONTWRITEBYTECODE", "1");
+        command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null());
         command.kill_on_drop(true);
         let mut child = command.spawn().with_context(|| format!("cannot start {name}"))?;
         if let Some(pid) = child.id() {
@@ -121,8 +132,14 @@ impl Reading {
     fn take(&mut self, line: &str) {
         let ledger = &self.world.ledger;
         let words: Vec<&str> = line.split(' ').collect();
-        let &["listed", name, count] = words.as_slice() else { return };
-        let Some(service) = self.services.iter().find(|service| ledger.name(**service).name == name) else {
+        let &["listed", name, count] = words.as_slice() else {
+            return;
+        };
+        let Some(service) = self
+            .services
+            .iter()
+            .find(|service| ledger.name(**service).name == name)
+        else {
             return;
         };
         let wanted = ledger.rows_of(*service).len();

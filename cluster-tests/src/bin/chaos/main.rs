@@ -3,6 +3,7 @@
 //!
 //! - `chaos [--quick] [--scenario NAME]... [--providers GRPC HTTP] [--namespaces NAME=A.B.C] [--without-gate]
 //!   [--consumer NAME=PROGRAM...]... [--table FILE]`
+//! - `chaos --figures`: no scenario, but the table of figures
 //!
 //! The last line says how many scenarios passed and what was found. The exit status is 0 if nothing was, 1 if something
 //! was, 64 for arguments that are not understood.
@@ -10,6 +11,7 @@
 mod checker;
 mod consumers;
 mod convergence;
+mod figures;
 mod ledger;
 mod network;
 mod providers;
@@ -19,11 +21,10 @@ mod tally;
 
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
-use cluster_tests::{Cluster, Node};
+use cluster_tests::Cluster;
 
 use checker::Checker;
 use consumers::Consumer;
@@ -53,6 +54,7 @@ const LOADED: Duration = Duration::from_secs(120);
 struct Options {
     is_quick: bool,
     has_gate: bool,
+    takes_figures: bool,
     scenarios: Vec<Scenario>,
     n_grpc: usize,
     n_http: usize,
@@ -66,6 +68,7 @@ impl Options {
         let mut options = Options {
             is_quick: false,
             has_gate: true,
+            takes_figures: false,
             scenarios: Vec::new(),
             n_grpc: 2_000,
             n_http: 500,
@@ -79,10 +82,13 @@ impl Options {
             match arg.as_str() {
                 "--quick" => options.is_quick = true,
                 "--without-gate" => options.has_gate = false,
+                "--figures" => options.takes_figures = true,
                 "--scenario" => {
                     let name = value()?;
                     let found = SCENARIOS.into_iter().find(|scenario| scenario.name() == name);
-                    options.scenarios.push(found.with_context(|| format!("no scenario is called {name}"))?);
+                    options
+                        .scenarios
+                        .push(found.with_context(|| format!("no scenario is called {name}"))?);
                 }
                 "--providers" => size = Some((value()?.parse()?, value()?.parse()?)),
                 "--namespaces" => options.namespaces = Some(Namespaces::read(&value()?, N_NODES)?),
@@ -101,7 +107,10 @@ impl Options {
         if options.scenarios.is_empty() {
             options.scenarios = SCENARIOS.into_iter().filter(can_run).collect();
         }
-        ensure!(options.scenarios.iter().all(can_run), "the network is cut in namespaces only");
+        ensure!(
+            options.scenarios.iter().all(can_run),
+            "the network is cut in namespaces only"
+        );
         Ok(options)
     }
 }
@@ -115,6 +124,18 @@ async fn main() -> ExitCode {
             return ExitCode::from(64);
         }
     };
+    if options.takes_figures {
+        return match figures::table().await {
+            Ok(table) => {
+                println!("{table}");
+                ExitCode::SUCCESS
+            }
+            Err(error) => {
+                eprintln!("error: {error:#}");
+                ExitCode::FAILURE
+            }
+        };
+    }
     match run(&options).await {
         Ok(outcomes) => {
             let table = report::table(&outcomes);
@@ -125,7 +146,9 @@ async fn main() -> ExitCode {
                 }
             }
             let is_written = match &options.table {
-                Some(path) => std::fs::write(path, table).inspect_err(|e| eprintln!("error: {path}: {e}")).is_ok(),
+                Some(path) => std::fs::write(path, table)
+                    .inspect_err(|e| eprintln!("error: {path}: {e}"))
+                    .is_ok(),
                 None => true,
             };
             println!("{}", report::summary(&outcomes));
@@ -153,18 +176,19 @@ async fn run(options: &Options) -> Result<Vec<Outcome>> {
     let cluster = builder.start().await;
 
     let (ledger, stable, leaving) = plan(options);
-    let world = Arc::new(World {
-        grpc: cluster.nodes().iter().map(Node::grpc_address).collect(),
-        names: cluster.nodes().iter().map(Node::address).collect(),
-        http: cluster.nodes().iter().map(Node::http).collect(),
-        ledger,
-        tally: Tally::new("load"),
-        unregistered: AtomicUsize::new(0),
-    });
+    let world = Arc::new(World::of(&cluster, ledger, Tally::new("load")));
     eprintln!("loading {} providers", stable.len() + leaving.len());
     let start = |planned: &[Planned], is_short_lived: bool| -> Vec<Provider> {
         let numbered = planned.iter().enumerate();
-        let started = numbered.map(|(i, p)| Provider::start(&world, p.row, p.protocol, i % usize::from(N_NODES), is_short_lived));
+        let started = numbered.map(|(i, p)| {
+            Provider::start(
+                &world,
+                p.row,
+                p.protocol,
+                i % usize::from(N_NODES),
+                is_short_lived,
+            )
+        });
         started.collect()
     };
     let _providers = start(&stable, false);
@@ -189,7 +213,9 @@ async fn run(options: &Options) -> Result<Vec<Outcome>> {
         convergence: Convergence::start(&world),
         is_quick: options.is_quick,
     };
-    let loaded = world.tally.next(options.scenarios.first().map_or("", |first| first.name()));
+    let loaded = world
+        .tally
+        .next(options.scenarios.first().map_or("", |first| first.name()));
     let mut outcomes: Vec<Outcome> = Some(loaded).into_iter().filter(|load| !load.is_good()).collect();
     for (i, scenario) in options.scenarios.iter().enumerate() {
         eprintln!("{} begins", scenario.name());
@@ -217,9 +243,13 @@ fn plan(options: &Options) -> (Ledger, Vec<Planned>, Vec<Planned>) {
     let n_stable = options.n_grpc + options.n_http;
     let n_services = n_stable.div_ceil(PER_SERVICE).max(SUBSCRIPTIONS);
     let mut spread = |stem: &str, n_services: usize, n_grpc: usize, n_http: usize| -> Vec<Planned> {
-        let services: Vec<ServiceId> = (0..n_services).map(|i| ledger.add_service(format!("{stem}-{i}"))).collect();
+        let services: Vec<ServiceId> = (0..n_services)
+            .map(|i| ledger.add_service(format!("{stem}-{i}")))
+            .collect();
         let protocols = [(Protocol::Grpc, n_grpc), (Protocol::Http, n_http)];
-        let protocols = protocols.into_iter().flat_map(|(protocol, n)| std::iter::repeat_n(protocol, n));
+        let protocols = protocols
+            .into_iter()
+            .flat_map(|(protocol, n)| std::iter::repeat_n(protocol, n));
         let planned = protocols.enumerate().map(|(i, protocol)| Planned {
             row: ledger.add_row(services[i % n_services], protocol),
             protocol,
@@ -228,7 +258,12 @@ fn plan(options: &Options) -> (Ledger, Vec<Planned>, Vec<Planned>) {
     };
     let stable = spread("stable", n_services, options.n_grpc, options.n_http);
     let some = |n: usize| n.div_ceil(LEAVERS).max(4);
-    let leaving = spread("leaving", LEAVING_SERVICES, some(options.n_grpc), some(options.n_http));
+    let leaving = spread(
+        "leaving",
+        LEAVING_SERVICES,
+        some(options.n_grpc),
+        some(options.n_http),
+    );
     (ledger, stable, leaving)
 }
 
@@ -262,7 +297,10 @@ mod tests {
     #[test]
     fn every_provider_is_in_one_service() -> Result<()> {
         let (ledger, stable, leaving) = plan(&read(&[])?);
-        let rows: usize = ledger.services().map(|service| ledger.rows_of(service).len()).sum();
+        let rows: usize = ledger
+            .services()
+            .map(|service| ledger.rows_of(service).len())
+            .sum();
         assert_eq!((stable.len(), leaving.len(), rows), (2_500, 100, 2_600));
         Ok(())
     }

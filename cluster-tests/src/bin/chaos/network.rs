@@ -59,7 +59,10 @@ impl Namespaces {
         let (namespace, _) = &self.nodes[from];
         let address = self.nodes[to].1.to_string();
         let mut command = Command::new("ip");
-        command.args(["-n", namespace, "neigh"]).args(verb).args([&address, "dev", DEVICE]);
+        command
+            .args(["-n", namespace, "neigh"])
+            .args(verb)
+            .args([&address, "dev", DEVICE]);
         let output = command.args(what).output()?;
         ensure!(
             output.status.success(),
@@ -77,7 +80,10 @@ mod tests {
     #[test]
     fn namespaces_are_read() -> Result<()> {
         let found = Namespaces::read("chaos=10.1.2", 2)?;
-        let wanted = [("chaos-0".to_owned(), [10, 1, 2, 1]), ("chaos-1".to_owned(), [10, 1, 2, 2])];
+        let wanted = [
+            ("chaos-0".to_owned(), [10, 1, 2, 1]),
+            ("chaos-1".to_owned(), [10, 1, 2, 2]),
+        ];
         let wanted: Vec<(String, IpAddr)> = wanted.map(|(name, ip)| (name, IpAddr::from(ip))).into();
         assert_eq!(found.all(), wanted);
         assert!(Namespaces::read("10.1.2", 2).is_err() && Namespaces::read("chaos=10.1", 2).is_err());

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use cluster_tests::{Client, Http, Instance, Push, Service};
+use cluster_tests::{Client, Cluster, Http, Instance, Node, Push, Service};
 use serde_json::json;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -48,6 +48,20 @@ pub(crate) struct World {
     pub(crate) unregistered: AtomicUsize,
 }
 
+impl World {
+    /// The world of a cluster, with nobody in it yet.
+    pub(crate) fn of(cluster: &Cluster, ledger: Ledger, tally: Tally) -> Self {
+        World {
+            grpc: cluster.nodes().iter().map(Node::grpc_address).collect(),
+            names: cluster.nodes().iter().map(Node::address).collect(),
+            http: cluster.nodes().iter().map(Node::http).collect(),
+            ledger,
+            tally,
+            unregistered: AtomicUsize::new(0),
+        }
+    }
+}
+
 /// What a provider is to do.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Wish {
@@ -69,7 +83,13 @@ pub(crate) struct Provider {
 impl Provider {
     /// Starts one that tries the nodes in turn from `first` on. A short life is for runs in a hurry: 12 s
     /// without a beat, and the instance goes.
-    pub(crate) fn start(world: &Arc<World>, row: RowId, protocol: Protocol, first: usize, is_short_lived: bool) -> Self {
+    pub(crate) fn start(
+        world: &Arc<World>,
+        row: RowId,
+        protocol: Protocol,
+        first: usize,
+        is_short_lived: bool,
+    ) -> Self {
         let (wish, wishes) = watch::channel(Wish::Live);
         let mut instance = row.instance();
         let mut beat = BEAT;
@@ -153,7 +173,9 @@ impl Actor {
     }
 
     fn refused(&mut self, error: &anyhow::Error) {
-        let Some((since, is_told)) = &mut self.outage else { return };
+        let Some((since, is_told)) = &mut self.outage else {
+            return;
+        };
         if since.elapsed() > TRIES + REDO && !*is_told {
             *is_told = true;
             self.world.tally.fault(Fault::FailedRegistration, || {
@@ -267,7 +289,10 @@ impl Actor {
     fn named(&self, push: &Push) -> Option<usize> {
         let body = push.json().ok()?;
         let (ip, port) = (&body["serverIp"], &body["serverPort"]);
-        let port = port.as_str().map(String::from).or_else(|| Some(port.as_u64()?.to_string()))?;
+        let port = port
+            .as_str()
+            .map(String::from)
+            .or_else(|| Some(port.as_u64()?.to_string()))?;
         let name = format!("{}:{port}", ip.as_str()?);
         self.world.names.iter().position(|known| *known == name)
     }
@@ -295,7 +320,12 @@ impl Actor {
                 }
                 let http = &self.world.http[self.at];
                 let asked = timeout(ANSWER, http.deregister(&self.service, &self.instance)).await;
-                if asked.context("no answer in time").flatten().and_then(|reply| reply.ok()).is_ok() {
+                if asked
+                    .context("no answer in time")
+                    .flatten()
+                    .and_then(|reply| reply.ok())
+                    .is_ok()
+                {
                     break;
                 }
                 self.next_node();
@@ -319,7 +349,11 @@ impl Actor {
         for turn in 1.. {
             let http = &self.world.http[self.at];
             let asked = timeout(ANSWER, http.register(&self.service, &self.instance)).await;
-            match asked.context("no answer in time").flatten().and_then(|reply| reply.ok()) {
+            match asked
+                .context("no answer in time")
+                .flatten()
+                .and_then(|reply| reply.ok())
+            {
                 Ok(()) => return self.registered(),
                 Err(error) => {
                     self.refused(&error);

@@ -3,27 +3,48 @@
 use std::fmt::Write;
 use std::time::Duration;
 
+use crate::N_NODES;
 use crate::tally::{FAULTS, Measure, Outcome, Times};
 
 /// Outcomes of scenarios as a table.
 pub(crate) fn table(outcomes: &[Outcome]) -> String {
-    let mut text = String::from("| scenario | lists checked | refused | lists told | registrations |");
+    let mut text = String::from(
+        "| scenario | s | questions/s to each node | lists checked | refused | lists told | registrations |",
+    );
     for fault in FAULTS {
         let _ = write!(text, " {fault} |");
     }
     text.push_str(" detection s | start to ready s | equal after s | convergence p50, p99 ms | in the fault p50, p99 ms |\n");
-    text.push_str(&"| --- ".repeat(5 + FAULTS.len() + 5));
+    text.push_str(&"| --- ".repeat(7 + FAULTS.len() + 5));
     text.push_str("|\n");
     for outcome in outcomes {
-        let Outcome { name, lists, refused, told, registrations, .. } = outcome;
-        let _ = write!(text, "| {name} | {lists} | {refused} | {told} | {registrations} |");
+        let Outcome {
+            name,
+            took,
+            lists,
+            refused,
+            told,
+            registrations,
+            ..
+        } = outcome;
+        let seconds = took.as_secs_f64();
+        #[expect(clippy::cast_precision_loss)]
+        let pace = (lists + refused) as f64 / f64::from(N_NODES) / seconds;
+        let _ = write!(
+            text,
+            "| {name} | {seconds:.0} | {pace:.0} | {lists} | {refused} | {told} | {registrations} |"
+        );
         for fault in FAULTS {
             let _ = write!(text, " {} |", outcome.count(fault));
         }
         let times = |measure| outcome.times.get(&measure).cloned().unwrap_or_default();
         for measure in [Measure::Detection, Measure::Start, Measure::Equal] {
             let longest = times(measure).longest();
-            let _ = write!(text, " {} |", longest.map_or("-".into(), |t| format!("{:.1}", t.as_secs_f64())));
+            let _ = write!(
+                text,
+                " {} |",
+                longest.map_or("-".into(), |t| format!("{:.1}", t.as_secs_f64()))
+            );
         }
         for measure in [Measure::Convergence, Measure::ConvergenceInFault] {
             let _ = write!(text, " {} |", p50_p99(&times(measure)));
@@ -67,10 +88,16 @@ mod tests {
         tally.time(Measure::Detection, Duration::from_millis(3_250));
         let outcomes = [tally.next("stop"), tally.next("")];
         let line = summary(&outcomes);
-        assert!(line.starts_with("chaos: 1 passed, 1 failed; 0 empty lists, 1 short lists, "), "{line}");
+        assert!(
+            line.starts_with("chaos: 1 passed, 1 failed; 0 empty lists, 1 short lists, "),
+            "{line}"
+        );
         let table = table(&outcomes);
         let columns: Vec<usize> = table.lines().map(|row| row.matches('|').count()).collect();
-        assert_eq!(columns, [18; 4]);
-        assert!(table.contains("| kill | 1 | 0 | 0 | 0 | 0 | 1 | 0 |") && table.contains("| 3.2 |"), "{table}");
+        assert_eq!(columns, [20; 4]);
+        assert!(
+            table.contains(" | 1 | 0 | 0 | 0 | 0 | 1 | 0 |") && table.contains("| 3.2 |"),
+            "{table}"
+        );
     }
 }

@@ -115,7 +115,9 @@ impl Stage<'_> {
         self.convergence.set_in_fault(false);
         let ended = Instant::now();
         if let Err(error) = all_registered(&self.world, SETTLED).await {
-            self.world.tally.fault(Fault::FailedRegistration, || format!("{error:#}"));
+            self.world
+                .tally
+                .fault(Fault::FailedRegistration, || format!("{error:#}"));
         }
         let rest = if self.is_quick { REST / 5 } else { REST };
         sleep_until(ended + rest).await;
@@ -148,7 +150,11 @@ impl Stage<'_> {
                 }
             }
             Scenario::Kill => {
-                let n_nodes = if self.is_quick { 1 } else { self.cluster.nodes().len() };
+                let n_nodes = if self.is_quick {
+                    1
+                } else {
+                    self.cluster.nodes().len()
+                };
                 for (i, node) in self.cluster.nodes().iter().enumerate().take(n_nodes) {
                     node.kill();
                     self.detect(i, Instant::now()).await;
@@ -194,7 +200,11 @@ impl Stage<'_> {
     /// Every second leaver goes: by turns with and without a word.
     fn send_away(&self, half: usize) {
         for (i, leaver) in self.leavers.iter().enumerate().filter(|(i, _)| i % 2 == half) {
-            leaver.tell(if i / 2 % 2 == 0 { Wish::Deregister } else { Wish::Vanish });
+            leaver.tell(if i / 2 % 2 == 0 {
+                Wish::Deregister
+            } else {
+                Wish::Vanish
+            });
         }
     }
 
@@ -210,10 +220,9 @@ impl Stage<'_> {
         });
         match ready.await {
             Ok(()) => self.world.tally.time(Measure::Start, began.elapsed()),
-            Err(error) => self
-                .world
-                .tally
-                .fault(Fault::BrokenNode, || format!("{} is not ready: {error:#}", node.address())),
+            Err(error) => self.world.tally.fault(Fault::BrokenNode, || {
+                format!("{} is not ready: {error:#}", node.address())
+            }),
         }
         self.become_equal(Instant::now()).await;
     }
@@ -221,7 +230,11 @@ impl Stage<'_> {
     /// Measures until all other nodes list one as `DOWN`.
     async fn detect(&self, node: usize, since: Instant) {
         let address = self.cluster.node(node).address();
-        let others = self.cluster.nodes().iter().filter(|other| other.address() != address);
+        let others = self
+            .cluster
+            .nodes()
+            .iter()
+            .filter(|other| other.address() != address);
         let https: Vec<Http> = others.map(Node::http).collect();
         let detected = try_eventually(DETECTED, || async {
             for http in &https {
@@ -267,17 +280,26 @@ impl Stage<'_> {
     /// Asks as operators do whether all nodes agree.
     async fn verify(&self) -> Result<()> {
         let mut command = binary::command();
-        command.args(["verify", "--patience", "5"]).args(&self.world.names);
+        command
+            .args(["verify", "--patience", "5"])
+            .args(&self.world.names);
         let output = spawn_blocking(move || command.output()).await??;
         let text = String::from_utf8_lossy(&output.stdout);
-        ensure!(output.status.success(), "rollcall verify: {}: {text}", output.status);
+        ensure!(
+            output.status.success(),
+            "rollcall verify: {}: {text}",
+            output.status
+        );
         Ok(())
     }
 
     /// Loses packets from one to the other of each pair, for a time.
     async fn cut(&self, pairs: &[(usize, usize)], time: Duration) -> Result<()> {
-        let network = self.namespaces.as_ref().context("nodes without namespaces cannot be cut")?;
-        self.world.ledger.set_cuts(pairs);
+        let network = self
+            .namespaces
+            .as_ref()
+            .context("nodes without namespaces cannot be cut")?;
+        self.world.ledger.cut(pairs);
         for (from, to) in pairs {
             network.cut(*from, *to)?;
         }
@@ -285,7 +307,7 @@ impl Stage<'_> {
         for (from, to) in pairs {
             network.heal(*from, *to)?;
         }
-        self.world.ledger.set_cuts(&[]);
+        self.world.ledger.heal();
         Ok(())
     }
 }

@@ -78,7 +78,11 @@ impl Times {
     pub(crate) fn quantile(&self, share: f64) -> Option<Duration> {
         let mut sorted = self.0.clone();
         sorted.sort();
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss)]
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            clippy::cast_precision_loss
+        )]
         let at = ((sorted.len() as f64 - 1.0) * share).round().max(0.0) as usize;
         sorted.get(at).copied()
     }
@@ -94,6 +98,8 @@ impl Times {
 pub(crate) struct Outcome {
     /// Its name.
     pub(crate) name: String,
+    /// How long it took.
+    pub(crate) took: Duration,
     /// Lists that were checked.
     pub(crate) lists: u64,
     /// Questions that were refused or not answered.
@@ -112,6 +118,7 @@ impl Outcome {
     fn new(name: &str) -> Self {
         Outcome {
             name: name.to_owned(),
+            took: Duration::ZERO,
             lists: 0,
             refused: 0,
             told: 0,
@@ -127,6 +134,11 @@ impl Outcome {
         self.faults.get(&fault).copied().unwrap_or_default()
     }
 
+    /// How many faults happened.
+    pub(crate) fn n_faults(&self) -> u64 {
+        self.faults.values().sum()
+    }
+
     /// No fault happened.
     pub(crate) fn is_good(&self) -> bool {
         self.faults.is_empty()
@@ -134,7 +146,9 @@ impl Outcome {
 
     /// Some faults of each kind.
     pub(crate) fn examples(&self) -> impl Iterator<Item = String> {
-        self.examples.iter().map(|(fault, text)| format!("{fault}: {text}"))
+        self.examples
+            .iter()
+            .map(|(fault, text)| format!("{fault}: {text}"))
     }
 }
 
@@ -155,7 +169,9 @@ impl Tally {
     /// Begins the next scenario and gives the outcome of the one before.
     pub(crate) fn next(&self, name: &str) -> Outcome {
         let next = (Instant::now(), Outcome::new(name));
-        std::mem::replace(&mut *self.current.lock(), next).1
+        let (began, mut outcome) = std::mem::replace(&mut *self.current.lock(), next);
+        outcome.took = began.elapsed();
+        outcome
     }
 
     /// A list was checked.
@@ -192,7 +208,14 @@ impl Tally {
 
     /// A time.
     pub(crate) fn time(&self, measure: Measure, time: Duration) {
-        self.current.lock().1.times.entry(measure).or_default().0.push(time);
+        self.current
+            .lock()
+            .1
+            .times
+            .entry(measure)
+            .or_default()
+            .0
+            .push(time);
     }
 }
 

@@ -19,6 +19,10 @@ pub const KEY_NOT_JUDGED: &str = "enableClientBeat";
 /// Time between two looks at a row that this member does not own.
 const FOREIGN_LOOK: Millis = Millis(5_000);
 
+/// How much later than the judge this member may be told of a beat. So much older it counts against a verdict, which may
+/// have known of it.
+const RELAY_LATE: Millis = Millis(2_000);
+
 /// How a sign of life came.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Heard {
@@ -177,9 +181,11 @@ impl Registry {
     pub(crate) fn hear(&self, edit: &mut Edit<'_>, hash: u64, heard: Heard, at: Millis) {
         if let Some(beats) = edit.rows.find_mut(hash).and_then(|row| row.beats.as_deref_mut()) {
             beats.last = beats.last.max(at);
-            if heard == Heard::Direct {
-                beats.direct = Some(at);
-            }
+            let alive = match heard {
+                Heard::Direct => at,
+                Heard::Relayed => at - RELAY_LATE,
+            };
+            beats.alive = beats.alive.max(Some(alive));
         }
     }
 
@@ -202,7 +208,7 @@ impl Registry {
         let watch = self.next_version();
         row.beats = Some(Box::new(BeatsHeard {
             last: now,
-            direct: None,
+            alive: None,
             watch,
             look,
         }));
