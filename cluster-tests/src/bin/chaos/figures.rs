@@ -95,6 +95,8 @@ async fn storm(rows: &mut Rows) -> Result<()> {
 
     let peaks = [AtomicU64::new(0), AtomicU64::new(0)];
     let survivors = [cluster.node(0), cluster.node(1)];
+    let used = || -> Result<Duration> { survivors.iter().map(|node| node.cpu_time()).sum() };
+    let used_before = used()?;
     let began = Instant::now();
     cluster.node(2).kill();
     let watch = async {
@@ -115,6 +117,7 @@ async fn storm(rows: &mut Rows) -> Result<()> {
         result = over => result?,
     }
     let took = began.elapsed();
+    let used = used()?.saturating_sub(used_before);
     let peak = peaks
         .iter()
         .map(|peak| peak.load(Ordering::Relaxed))
@@ -131,6 +134,11 @@ async fn storm(rows: &mut Rows) -> Result<()> {
         mib(before),
     );
     note(rows, "storm: peak memory of a survivor, MiB", mib(peak));
+    note(
+        rows,
+        "storm: processor time of both survivors, s",
+        format!("{:.1}", used.as_secs_f64()),
+    );
     let outcome = world.tally.next("");
     note(
         rows,
