@@ -163,6 +163,16 @@ async fn main() -> ExitCode {
 }
 
 async fn run(options: &Options) -> Result<Vec<Outcome>> {
+    let mut outcomes = Vec::new();
+    for scenario in &options.scenarios {
+        outcomes.extend(perform(options, *scenario).await?);
+    }
+    Ok(outcomes)
+}
+
+/// Runs one scenario on nodes of its own, so that each of them has a third of the load when it begins. Gives its outcome,
+/// and before it that of the load if something was wrong already.
+async fn perform(options: &Options, scenario: Scenario) -> Result<Vec<Outcome>> {
     let mut builder = Cluster::builder(N_NODES.into());
     if let Some(namespaces) = &options.namespaces {
         builder = builder
@@ -177,7 +187,7 @@ async fn run(options: &Options) -> Result<Vec<Outcome>> {
 
     let (ledger, stable, leaving) = plan(options);
     let world = Arc::new(World::of(&cluster, ledger, Tally::new("load")));
-    eprintln!("loading {} providers", stable.len() + leaving.len());
+    eprintln!("{}: {} providers", scenario.name(), stable.len() + leaving.len());
     let start = |planned: &[Planned], is_short_lived: bool| -> Vec<Provider> {
         let numbered = planned.iter().enumerate();
         let started = numbered.map(|(i, p)| {
@@ -213,22 +223,18 @@ async fn run(options: &Options) -> Result<Vec<Outcome>> {
         convergence: Convergence::start(&world),
         is_quick: options.is_quick,
     };
-    let loaded = world
-        .tally
-        .next(options.scenarios.first().map_or("", |first| first.name()));
-    let mut outcomes: Vec<Outcome> = Some(loaded).into_iter().filter(|load| !load.is_good()).collect();
-    for (i, scenario) in options.scenarios.iter().enumerate() {
-        eprintln!("{} begins", scenario.name());
-        stage.run(*scenario).await?;
-        for consumer in &mut consumers {
-            if let Err(error) = consumer.check() {
-                world.tally.fault(Fault::ShortListTold, || format!("{error:#}"));
-            }
+    let loaded = world.tally.next(scenario.name());
+    stage.run(scenario).await?;
+    for consumer in &mut consumers {
+        if let Err(error) = consumer.check() {
+            world.tally.fault(Fault::ShortListTold, || format!("{error:#}"));
         }
-        let next = options.scenarios.get(i + 1).map_or("", |next| next.name());
-        outcomes.push(world.tally.next(next));
     }
-    Ok(outcomes)
+    let outcome = world.tally.next("");
+    Ok(match loaded.is_good() {
+        true => vec![outcome],
+        false => vec![loaded, outcome],
+    })
 }
 
 /// A provider that is to be started.
