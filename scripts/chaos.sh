@@ -5,18 +5,20 @@
 #   scripts/chaos.sh                        all scenarios: 2,000 providers over gRPC, 500 over HTTP; about ten minutes.
 #                                           Needs root: the nodes run in network namespaces, so that they can be cut apart
 #   scripts/chaos.sh --quick                100 providers, without cuts and without root; below three minutes
-#   scripts/chaos.sh --scenario NAME...     only these: quiet rolling kill stop partition one-way flapping
+#   scripts/chaos.sh --scenario NAME        only this one (repeatable): quiet rolling kill stop partition one-way flapping
 #   scripts/chaos.sh --providers GRPC HTTP  another load
 #   scripts/chaos.sh --without-gate         nodes serve before they have loaded: the checker must report faults
+#   scripts/chaos.sh --figures              no scenario: what large clusters cost, as a table; about four minutes, without root
 #   scripts/chaos.sh --table FILE           also writes the table of results, in Markdown
 #
 # ROLLCALL_BIN names another program to test. The last line has the counts; the exit status is 0 when all of them are zero.
 source "$(dirname "$0")/lib.sh"
 
-args=() has_cuts=true
+args=() has_cuts=true has_consumers=true
 while [ $# -gt 0 ]; do
   case $1 in
     --quick) args+=("$1") has_cuts=false ;;
+    --figures) args+=("$1") has_cuts=false has_consumers=false ;;
     --without-gate) args+=("$1") ;;
     --scenario | --table)
       [ $# -gt 1 ] || die "$1 needs a value"
@@ -43,8 +45,10 @@ if [ -z "${ROLLCALL_BIN:-}" ]; then
 fi
 cargo build --locked --profile soak -p cluster-tests --bin chaos >&2
 export ROLLCALL_BIN=${ROLLCALL_BIN:-$target/soak/rollcall}
-consumers=$(scripts/clients.sh rust python-grpc)
-while IFS= read -r line; do args+=(--consumer "$line"); done <<<"$consumers"
+if $has_consumers; then
+  consumers=$(scripts/clients.sh rust python-grpc)
+  while IFS= read -r line; do args+=(--consumer "$line"); done <<<"$consumers"
+fi
 
 # One namespace for each node, all on one bridge; the load is on the bridge too, in the namespace of this machine.
 spaces=rollcall-$$ bridge=rc$$ driver=''
@@ -70,7 +74,7 @@ trap 'exit 130' INT TERM
 if $has_cuts; then
   [ "$(id -u)" = 0 ] || die "network namespaces need root; --quick does without"
   needs ip iproute2
-  # A network that is not in use here; the number of this process tells two runs apart.
+  # A network that nothing uses here; the number of this process tells two runs apart.
   network=10.254.$(($$ % 250 + 1))
   ip link add "$bridge" type bridge
   ip address add "$network.254/24" dev "$bridge"

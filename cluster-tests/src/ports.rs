@@ -207,6 +207,17 @@ mod tests {
     }
 
     #[test]
+    fn nodes_in_namespaces_have_the_addresses_there() {
+        let ip = IpAddr::from([10, 1, 2, 3]);
+        let block = Block::claim_in(&[("apart".into(), ip)]);
+        let place = block.place(0);
+        assert_eq!(
+            (place.http(), place.namespace.as_deref()),
+            ((ip, HTTP).into(), Some("apart"))
+        );
+    }
+
+    #[test]
     fn a_place_with_a_port_in_use_is_passed_over() {
         let block = Block::claim(2);
         let _in_use = TcpListener::bind(block.place(1).grpc());

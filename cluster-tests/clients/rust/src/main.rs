@@ -33,9 +33,14 @@ async fn main() {
         }
         [servers, _scratch, verb, services @ ..] if verb == "watch" => {
             let local = LocalSet::new();
-            local.run_until(scenarios::watch(servers, services)).await.map(|()| true)
+            local
+                .run_until(scenarios::watch(servers, services))
+                .await
+                .map(|()| true)
         }
-        _ => Err(anyhow!("usage: rust-client SERVERS SCRATCH [hold|watch SERVICE...]")),
+        _ => Err(anyhow!(
+            "usage: rust-client SERVERS SCRATCH [hold|watch SERVICE...]"
+        )),
     };
     let is_good = result.unwrap_or_else(|error| {
         eprintln!("error: {error:#}");

@@ -183,7 +183,10 @@ impl Seen {
     pub async fn print(&mut self, service: &str) {
         while self.lists.changed().await.is_ok() {
             let told = self.lists.borrow_and_update().clone().unwrap_or_default();
-            println!("listed {service} {}", told.iter().filter(|instance| instance.healthy).count());
+            println!(
+                "listed {service} {}",
+                told.iter().filter(|instance| instance.healthy).count()
+            );
         }
     }
 

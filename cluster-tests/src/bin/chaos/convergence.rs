@@ -74,9 +74,12 @@ async fn measure(world: Arc<World>, is_in_fault: Arc<AtomicBool>) {
                     true => Measure::ConvergenceInFault,
                     false => Measure::Convergence,
                 };
-                let Some(client) = &clients[to] else { continue };
+                let are_connected = || world.ledger.are_connected(from, to);
+                let Some(client) = clients[to].as_ref().filter(|_| are_connected()) else {
+                    continue;
+                };
                 match shows(client, &service, &instance, is_registered, began).await {
-                    Ok(took) if world.ledger.are_connected(from, to) => world.tally.time(measure, took),
+                    Ok(took) if are_connected() => world.tally.time(measure, took),
                     Ok(_) => {}
                     Err(_) => clients[to] = None,
                 }

@@ -22,7 +22,7 @@ const BEAT_GRACE: Duration = Duration::from_secs(8);
 /// First address of the instances.
 const FIRST_ADDRESS: u32 = 0x0a80_0000;
 /// Port of all instances.
-pub(crate) const PORT: u16 = 8080;
+const PORT: u16 = 8080;
 
 /// How a provider speaks to the registry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -59,10 +59,26 @@ struct Life {
 /// Which nodes reach each other.
 #[derive(Clone, Debug)]
 struct Network {
-    /// Pairs of nodes that do not, in one direction at least.
+    /// Pairs of nodes that do not, in one direction at least, or did not until it healed.
     cuts: Vec<(usize, usize)>,
-    /// Last time that something was cut or healed.
-    changed: Option<Instant>,
+    /// When they were cut last.
+    cut: Option<Instant>,
+    /// When the nodes were equal last: beats that came since then may have been heard by few.
+    equal: Option<Instant>,
+    /// When they were healed.
+    healed: Option<Instant>,
+}
+
+impl Network {
+    /// All nodes reach each other, and have done so for as long as they may take to become equal.
+    fn is_whole(&self, at: Instant) -> bool {
+        let healed_for = self.healed.map(|healed| at.saturating_duration_since(healed));
+        self.cut.is_none() || healed_for.is_some_and(|time| time > HEALED_WITHIN)
+    }
+
+    fn is_cut(&self, a: usize, b: usize) -> bool {
+        self.cuts.contains(&(a, b)) || self.cuts.contains(&(b, a))
+    }
 }
 
 /// All instances of the load.
@@ -85,7 +101,9 @@ impl Ledger {
             rows: Vec::new(),
             network: Mutex::new(Network {
                 cuts: Vec::new(),
-                changed: None,
+                cut: None,
+                equal: None,
+                healed: None,
             }),
         }
     }
@@ -164,23 +182,35 @@ impl Ledger {
     // === The network ===
 
     /// These pairs of nodes, and no others, do not reach each other from now on.
-    pub(crate) fn set_cuts(&self, cuts: &[(usize, usize)]) {
-        *self.network.lock() = Network {
+    pub(crate) fn cut(&self, cuts: &[(usize, usize)]) {
+        let mut network = self.network.lock();
+        let now = Instant::now();
+        *network = Network {
             cuts: cuts.to_vec(),
-            changed: Some(Instant::now()),
+            cut: Some(now),
+            equal: if network.is_whole(now) {
+                Some(now)
+            } else {
+                network.equal
+            },
+            healed: None,
         };
+    }
+
+    /// All nodes reach each other again from now on.
+    pub(crate) fn heal(&self) {
+        self.network.lock().healed = Some(Instant::now());
     }
 
     /// All nodes reach each other, and have done so for as long as they may take to become equal.
     pub(crate) fn is_whole(&self) -> bool {
-        let network = self.network.lock();
-        network.cuts.is_empty() && network.changed.is_none_or(|at| at.elapsed() > HEALED_WITHIN)
+        self.network.lock().is_whole(Instant::now())
     }
 
-    /// Two nodes reach each other.
+    /// Two nodes reach each other, and have done so for as long as they may take to become equal.
     pub(crate) fn are_connected(&self, a: usize, b: usize) -> bool {
-        let cuts = &self.network.lock().cuts;
-        !cuts.contains(&(a, b)) && !cuts.contains(&(b, a))
+        let network = self.network.lock();
+        network.is_whole(Instant::now()) || !network.is_cut(a, b)
     }
 
     // === The rules ===
@@ -210,28 +240,21 @@ impl Row {
             // What a node has acknowledged itself it lists at once.
             return self.protocol == Protocol::Grpc && life.at[node].is_some_and(|at| at < asked);
         }
-        let Some(changed) = network.changed else {
+        let Some(cut) = network.cut.filter(|_| !network.is_whole(asked)) else {
             return true;
-        };
-        if network.cuts.is_empty() {
-            // What came during the cut may arrive as late as the nodes may take to become equal.
-            return since < changed && self.is_steady(&life, changed) || is_old(changed, HEALED_WITHIN);
-        }
-        let reaches = |other: usize| {
-            other == node || !network.cuts.contains(&(node, other)) && !network.cuts.contains(&(other, node))
         };
         let is_alive_near = life.at.iter().enumerate().any(|(other, at)| {
             let known = match self.protocol {
                 Protocol::Grpc => at.is_some_and(|at| is_old(at, SPREAD)),
                 Protocol::Http => at.is_some_and(|at| !is_old(at, BEAT_LASTS)),
             };
-            known && reaches(other)
+            known && (other == node || !network.is_cut(node, other))
         });
-        let grace = match self.protocol {
-            Protocol::Grpc => GRACE,
-            Protocol::Http => BEAT_GRACE,
+        let is_in_grace = match self.protocol {
+            Protocol::Grpc => !is_old(cut, GRACE),
+            Protocol::Http => network.equal.is_some_and(|equal| !is_old(equal, BEAT_GRACE)),
         };
-        is_alive_near || since < changed && self.is_steady(&life, changed) && !is_old(changed, grace)
+        is_alive_near || since < cut && self.is_steady(&life, cut) && is_in_grace
     }
 
     /// A provider over gRPC has not moved since; one over HTTP has no place to move from.
@@ -309,13 +332,15 @@ mod tests {
         let (ledger, service, row) = ledger_of(Protocol::Grpc);
         ledger.seen(row, 2);
         pass(60 * SECOND).await;
-        ledger.set_cuts(&[(0, 2), (1, 2)]);
+        ledger.cut(&[(0, 2), (1, 2)]);
         pass(GRACE).await;
         assert_eq!(due_at(&ledger, service), [true; 3]);
         pass(SECOND).await;
         assert_eq!(due_at(&ledger, service), [false, false, true]);
-        ledger.set_cuts(&[]);
-        pass(HEALED_WITHIN + SECOND).await;
+        ledger.heal();
+        pass(SECOND).await;
+        assert_eq!(due_at(&ledger, service), [false, false, true]);
+        pass(HEALED_WITHIN).await;
         assert_eq!(due_at(&ledger, service), [true; 3]);
         assert!(ledger.is_whole());
     }
@@ -325,7 +350,7 @@ mod tests {
         let (ledger, service, row) = ledger_of(Protocol::Grpc);
         ledger.seen(row, 2);
         pass(60 * SECOND).await;
-        ledger.set_cuts(&[(0, 2), (1, 2)]);
+        ledger.cut(&[(0, 2), (1, 2)]);
         pass(SECOND).await;
         ledger.disconnected(row);
         ledger.seen(row, 0);
@@ -339,7 +364,7 @@ mod tests {
         let (ledger, service, row) = ledger_of(Protocol::Http);
         ledger.seen(row, 2);
         pass(60 * SECOND).await;
-        ledger.set_cuts(&[(0, 2), (1, 2)]);
+        ledger.cut(&[(0, 2), (1, 2)]);
         pass(BEAT_GRACE + SECOND).await;
         ledger.seen(row, 0);
         assert_eq!(due_at(&ledger, service), [true, true, false]);

@@ -3,6 +3,7 @@
 //!
 //! - `chaos [--quick] [--scenario NAME]... [--providers GRPC HTTP] [--namespaces NAME=A.B.C] [--without-gate]
 //!   [--consumer NAME=PROGRAM...]... [--table FILE]`
+//! - `chaos --figures`: no scenario, but the table of figures
 //!
 //! The last line says how many scenarios passed and what was found. The exit status is 0 if nothing was, 1 if something
 //! was, 64 for arguments that are not understood.
@@ -10,6 +11,7 @@
 mod checker;
 mod consumers;
 mod convergence;
+mod figures;
 mod ledger;
 mod network;
 mod providers;
@@ -19,11 +21,10 @@ mod tally;
 
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
-use cluster_tests::{Cluster, Node};
+use cluster_tests::Cluster;
 
 use checker::Checker;
 use consumers::Consumer;
@@ -53,6 +54,7 @@ const LOADED: Duration = Duration::from_secs(120);
 struct Options {
     is_quick: bool,
     has_gate: bool,
+    takes_figures: bool,
     scenarios: Vec<Scenario>,
     n_grpc: usize,
     n_http: usize,
@@ -66,6 +68,7 @@ impl Options {
         let mut options = Options {
             is_quick: false,
             has_gate: true,
+            takes_figures: false,
             scenarios: Vec::new(),
             n_grpc: 2_000,
             n_http: 500,
@@ -79,6 +82,7 @@ impl Options {
             match arg.as_str() {
                 "--quick" => options.is_quick = true,
                 "--without-gate" => options.has_gate = false,
+                "--figures" => options.takes_figures = true,
                 "--scenario" => {
                     let name = value()?;
                     let found = SCENARIOS.into_iter().find(|scenario| scenario.name() == name);
@@ -120,6 +124,18 @@ async fn main() -> ExitCode {
             return ExitCode::from(64);
         }
     };
+    if options.takes_figures {
+        return match figures::table().await {
+            Ok(table) => {
+                println!("{table}");
+                ExitCode::SUCCESS
+            }
+            Err(error) => {
+                eprintln!("error: {error:#}");
+                ExitCode::FAILURE
+            }
+        };
+    }
     match run(&options).await {
         Ok(outcomes) => {
             let table = report::table(&outcomes);
@@ -147,6 +163,16 @@ async fn main() -> ExitCode {
 }
 
 async fn run(options: &Options) -> Result<Vec<Outcome>> {
+    let mut outcomes = Vec::new();
+    for scenario in &options.scenarios {
+        outcomes.extend(perform(options, *scenario).await?);
+    }
+    Ok(outcomes)
+}
+
+/// Runs one scenario on nodes of its own, so that each of them has a third of the load when it begins. Gives its outcome,
+/// and before it that of the load if something was wrong already.
+async fn perform(options: &Options, scenario: Scenario) -> Result<Vec<Outcome>> {
     let mut builder = Cluster::builder(N_NODES.into());
     if let Some(namespaces) = &options.namespaces {
         builder = builder
@@ -160,15 +186,8 @@ async fn run(options: &Options) -> Result<Vec<Outcome>> {
     let cluster = builder.start().await;
 
     let (ledger, stable, leaving) = plan(options);
-    let world = Arc::new(World {
-        grpc: cluster.nodes().iter().map(Node::grpc_address).collect(),
-        names: cluster.nodes().iter().map(Node::address).collect(),
-        http: cluster.nodes().iter().map(Node::http).collect(),
-        ledger,
-        tally: Tally::new("load"),
-        unregistered: AtomicUsize::new(0),
-    });
-    eprintln!("loading {} providers", stable.len() + leaving.len());
+    let world = Arc::new(World::of(&cluster, ledger, Tally::new("load")));
+    eprintln!("{}: {} providers", scenario.name(), stable.len() + leaving.len());
     let start = |planned: &[Planned], is_short_lived: bool| -> Vec<Provider> {
         let numbered = planned.iter().enumerate();
         let started = numbered.map(|(i, p)| {
@@ -204,22 +223,18 @@ async fn run(options: &Options) -> Result<Vec<Outcome>> {
         convergence: Convergence::start(&world),
         is_quick: options.is_quick,
     };
-    let loaded = world
-        .tally
-        .next(options.scenarios.first().map_or("", |first| first.name()));
-    let mut outcomes: Vec<Outcome> = Some(loaded).into_iter().filter(|load| !load.is_good()).collect();
-    for (i, scenario) in options.scenarios.iter().enumerate() {
-        eprintln!("{} begins", scenario.name());
-        stage.run(*scenario).await?;
-        for consumer in &mut consumers {
-            if let Err(error) = consumer.check() {
-                world.tally.fault(Fault::ShortListTold, || format!("{error:#}"));
-            }
+    let loaded = world.tally.next(scenario.name());
+    stage.run(scenario).await?;
+    for consumer in &mut consumers {
+        if let Err(error) = consumer.check() {
+            world.tally.fault(Fault::ShortListTold, || format!("{error:#}"));
         }
-        let next = options.scenarios.get(i + 1).map_or("", |next| next.name());
-        outcomes.push(world.tally.next(next));
     }
-    Ok(outcomes)
+    let outcome = world.tally.next("");
+    Ok(match loaded.is_good() {
+        true => vec![outcome],
+        false => vec![loaded, outcome],
+    })
 }
 
 /// A provider that is to be started.

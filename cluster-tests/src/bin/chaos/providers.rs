@@ -7,12 +7,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use cluster_tests::{Client, Http, Instance, Push, Service};
+use cluster_tests::{Client, Cluster, Http, Instance, Node, Push, Service};
 use serde_json::json;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 
+use crate::N_NODES;
 use crate::ledger::{Ledger, Protocol, RowId};
 use crate::tally::{Fault, Tally};
 
@@ -24,8 +25,10 @@ const KEEP_ALIVE: Duration = Duration::from_secs(5);
 const HEALTH_CHECKS: usize = 3;
 /// Clients register again when a timer of this period comes round, which it does at any time after the connection.
 const REDO: Duration = Duration::from_secs(3);
-/// Pause after all nodes were tried in vain.
-const ROUND_PAUSE: Duration = Duration::from_millis(200);
+/// Wait of a client for a connection: for the first answer, and for that to the setup.
+const CONNECTION: Duration = Duration::from_secs(6);
+/// Pause after all nodes were tried in vain, longer by so much each time.
+const ROUND_PAUSE: Duration = Duration::from_millis(100);
 /// For so long a provider may find no node that takes it; the timer's period is added.
 const TRIES: Duration = Duration::from_secs(10);
 /// Time between two beats.
@@ -46,6 +49,20 @@ pub(crate) struct World {
     pub(crate) tally: Tally,
     /// Providers that wish to be registered and are not.
     pub(crate) unregistered: AtomicUsize,
+}
+
+impl World {
+    /// The world of a cluster, with nobody in it yet.
+    pub(crate) fn of(cluster: &Cluster, ledger: Ledger, tally: Tally) -> Self {
+        World {
+            grpc: cluster.nodes().iter().map(Node::grpc_address).collect(),
+            names: cluster.nodes().iter().map(Node::address).collect(),
+            http: cluster.nodes().iter().map(Node::http).collect(),
+            ledger,
+            tally,
+            unregistered: AtomicUsize::new(0),
+        }
+    }
 }
 
 /// What a provider is to do.
@@ -139,6 +156,17 @@ impl Actor {
 
     fn next_node(&mut self) {
         self.at = (self.at + 1) % self.n_nodes();
+    }
+
+    /// The node that was tried takes nobody: turns to the next one, after a pause when all were tried.
+    async fn pass_on(&mut self, n_tried: &mut u32, error: &anyhow::Error) {
+        self.refused(error);
+        self.next_node();
+        *n_tried += 1;
+        let n_nodes = u32::from(N_NODES);
+        if n_tried.is_multiple_of(n_nodes) {
+            sleep(ROUND_PAUSE * (*n_tried / n_nodes)).await;
+        }
     }
 
     // === What is told ===
@@ -240,20 +268,14 @@ impl Actor {
     }
 
     async fn connect(&mut self) -> Client {
-        for turn in 1.. {
-            let found = timeout(ANSWER, Client::connect(self.world.grpc[self.at])).await;
+        let mut n_tried = 0;
+        loop {
+            let found = timeout(CONNECTION, Client::connect(self.world.grpc[self.at])).await;
             match found.context("no connection in time").flatten() {
                 Ok(client) => return client,
-                Err(error) => {
-                    self.refused(&error);
-                    self.next_node();
-                    if turn % self.n_nodes() == 0 {
-                        sleep(ROUND_PAUSE).await;
-                    }
-                }
+                Err(error) => self.pass_on(&mut n_tried, &error).await,
             }
         }
-        unreachable!("the turns do not end")
     }
 
     async fn register_and_hold(&mut self, client: &Client) -> Result<End> {
@@ -332,7 +354,8 @@ impl Actor {
     }
 
     async fn register_over_http(&mut self) {
-        for turn in 1.. {
+        let mut n_tried = 0;
+        loop {
             let http = &self.world.http[self.at];
             let asked = timeout(ANSWER, http.register(&self.service, &self.instance)).await;
             match asked
@@ -341,13 +364,7 @@ impl Actor {
                 .and_then(|reply| reply.ok())
             {
                 Ok(()) => return self.registered(),
-                Err(error) => {
-                    self.refused(&error);
-                    self.next_node();
-                    if turn % self.n_nodes() == 0 {
-                        sleep(ROUND_PAUSE).await;
-                    }
-                }
+                Err(error) => self.pass_on(&mut n_tried, &error).await,
             }
         }
     }

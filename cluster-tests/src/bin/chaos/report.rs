@@ -3,29 +3,36 @@
 use std::fmt::Write;
 use std::time::Duration;
 
+use crate::N_NODES;
 use crate::tally::{FAULTS, Measure, Outcome, Times};
 
 /// Outcomes of scenarios as a table.
 pub(crate) fn table(outcomes: &[Outcome]) -> String {
-    let mut text = String::from("| scenario | lists checked | refused | lists told | registrations |");
+    let mut text = String::from(
+        "| scenario | s | questions/s to each node | lists checked | refused | lists told | registrations |",
+    );
     for fault in FAULTS {
         let _ = write!(text, " {fault} |");
     }
     text.push_str(" detection s | start to ready s | equal after s | convergence p50, p99 ms | in the fault p50, p99 ms |\n");
-    text.push_str(&"| --- ".repeat(5 + FAULTS.len() + 5));
+    text.push_str(&"| --- ".repeat(7 + FAULTS.len() + 5));
     text.push_str("|\n");
     for outcome in outcomes {
         let Outcome {
             name,
+            took,
             lists,
             refused,
             told,
             registrations,
             ..
         } = outcome;
+        let seconds = took.as_secs_f64();
+        #[expect(clippy::cast_precision_loss)]
+        let pace = (lists + refused) as f64 / f64::from(N_NODES) / seconds;
         let _ = write!(
             text,
-            "| {name} | {lists} | {refused} | {told} | {registrations} |"
+            "| {name} | {seconds:.0} | {pace:.0} | {lists} | {refused} | {told} | {registrations} |"
         );
         for fault in FAULTS {
             let _ = write!(text, " {} |", outcome.count(fault));
@@ -87,9 +94,9 @@ mod tests {
         );
         let table = table(&outcomes);
         let columns: Vec<usize> = table.lines().map(|row| row.matches('|').count()).collect();
-        assert_eq!(columns, [18; 4]);
+        assert_eq!(columns, [20; 4]);
         assert!(
-            table.contains("| kill | 1 | 0 | 0 | 0 | 0 | 1 | 0 |") && table.contains("| 3.2 |"),
+            table.contains(" | 1 | 0 | 0 | 0 | 0 | 1 | 0 |") && table.contains("| 3.2 |"),
             "{table}"
         );
     }

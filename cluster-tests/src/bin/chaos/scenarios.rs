@@ -299,7 +299,7 @@ impl Stage<'_> {
             .namespaces
             .as_ref()
             .context("nodes without namespaces cannot be cut")?;
-        self.world.ledger.set_cuts(pairs);
+        self.world.ledger.cut(pairs);
         for (from, to) in pairs {
             network.cut(*from, *to)?;
         }
@@ -307,7 +307,7 @@ impl Stage<'_> {
         for (from, to) in pairs {
             network.heal(*from, *to)?;
         }
-        self.world.ledger.set_cuts(&[]);
+        self.world.ledger.heal();
         Ok(())
     }
 }

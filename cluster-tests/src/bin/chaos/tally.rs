@@ -98,6 +98,8 @@ impl Times {
 pub(crate) struct Outcome {
     /// Its name.
     pub(crate) name: String,
+    /// How long it took.
+    pub(crate) took: Duration,
     /// Lists that were checked.
     pub(crate) lists: u64,
     /// Questions that were refused or not answered.
@@ -116,6 +118,7 @@ impl Outcome {
     fn new(name: &str) -> Self {
         Outcome {
             name: name.to_owned(),
+            took: Duration::ZERO,
             lists: 0,
             refused: 0,
             told: 0,
@@ -129,6 +132,11 @@ impl Outcome {
     /// How often a fault happened.
     pub(crate) fn count(&self, fault: Fault) -> u64 {
         self.faults.get(&fault).copied().unwrap_or_default()
+    }
+
+    /// How many faults happened.
+    pub(crate) fn n_faults(&self) -> u64 {
+        self.faults.values().sum()
     }
 
     /// No fault happened.
@@ -161,7 +169,9 @@ impl Tally {
     /// Begins the next scenario and gives the outcome of the one before.
     pub(crate) fn next(&self, name: &str) -> Outcome {
         let next = (Instant::now(), Outcome::new(name));
-        std::mem::replace(&mut *self.current.lock(), next).1
+        let (began, mut outcome) = std::mem::replace(&mut *self.current.lock(), next);
+        outcome.took = began.elapsed();
+        outcome
     }
 
     /// A list was checked.

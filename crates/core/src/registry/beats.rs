@@ -25,6 +25,10 @@ const HELD_LOOK: Millis = Millis(1_000);
 /// Rows looked at in one call, so that the death of a fleet is a little work many times.
 const LOOKS_AT_A_TIME: usize = 128;
 
+/// How much later than the judge this member may be told of a beat. So much older it counts against a verdict, which may
+/// have known of it.
+const RELAY_LATE: Millis = Millis(2_000);
+
 /// How a sign of life came.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Heard {
@@ -310,9 +314,11 @@ impl Registry {
             beats.is_regular |= at > beats.last;
             beats.last = beats.last.max(at);
             beats.held = Millis(0);
-            if heard == Heard::Direct {
-                beats.direct = Some(at);
-            }
+            let alive = match heard {
+                Heard::Direct => at,
+                Heard::Relayed => at - RELAY_LATE,
+            };
+            beats.alive = beats.alive.max(Some(alive));
         }
     }
 
@@ -335,7 +341,7 @@ impl Registry {
         let watch = self.next_version();
         row.beats = Some(Box::new(BeatsHeard {
             last: now,
-            direct: None,
+            alive: None,
             watch,
             look,
             is_regular: false,

@@ -35,8 +35,8 @@ pub struct Publication {
 pub(crate) struct BeatsHeard {
     /// Last sign of life, direct or told by another member.
     pub(crate) last: Millis,
-    /// Last sign of life that the client sent to this member itself.
-    pub(crate) direct: Option<Millis>,
+    /// When the client surely was alive, by what it or another member has told; not by what was judged.
+    pub(crate) alive: Option<Millis>,
     /// Number of the wheel entry that watches this row; entries with another number are stale.
     pub(crate) watch: u64,
     /// When that entry comes up.

@@ -628,6 +628,26 @@ fn a_member_that_hears_the_beats_objects_to_a_verdict() {
 }
 
 #[test]
+fn a_member_that_is_told_of_the_beats_objects_to_a_verdict_but_not_by_one_that_was_told_late() {
+    // The client beats at a member that A does not hear. B is told of the last beat a second after it came.
+    for (last_beat, is_shown) in [(14, true), (3, true), (1, false)] {
+        let (mut owner, mut deputy) = (Fixture::new(A), Fixture::new(B));
+        owner.beat_register(&at(1, 1.0));
+        deputy.follow(&owner);
+        for second in 1..=16 {
+            owner.pass(1_000);
+            deputy.pass(1_000);
+            if second == last_beat + 1 {
+                deputy.beat("10.0.0.1", 1, None, Heard::Relayed);
+            }
+        }
+        owner.judge(Judge::Since(Millis(0)));
+        deputy.follow(&owner);
+        assert_eq!(deputy.rows()[0].healthy, is_shown, "last beat at {last_beat} s");
+    }
+}
+
+#[test]
 fn an_orphan_gives_way_to_its_publisher_wherever_it_appears() {
     let (a, b) = (Fixture::new(A), Fixture::new(B));
     a.publish(a.client(1), &[at(1, 1.0)]);

@@ -159,8 +159,8 @@ impl Registry {
 
     /// Applies a versioned row that another member reports. False when what is here is as new.
     ///
-    /// When the judge of beats condemns a row whose beats this member hears itself, this member objects: it writes
-    /// the row again as healthy, just above the verdict.
+    /// When the judge of beats condemns a row whose beats this member hears, from the client or from members that the
+    /// judge did not hear, this member objects: it writes the row again as healthy, just above the verdict.
     pub fn apply_versioned(
         &self,
         service: &ServiceKey,
@@ -201,7 +201,7 @@ impl Registry {
     ) -> Option<(Arc<Instance>, Millis)> {
         let row = edit.rows.find(hash)?;
         let own = row.publication(Publisher::Beats)?;
-        let heard_at = row.beats.as_deref()?.direct?;
+        let heard_at = row.beats.as_deref()?.alive?;
         let is_condemned = match verdict {
             VersionedValue::NoBeat { expired } => *expired,
             VersionedValue::Beat(judged) => {
