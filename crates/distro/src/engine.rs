@@ -494,8 +494,9 @@ impl Engine {
     /// Does what is due: probes, digests, relayed beats, ends of graces, the gate. Returns when to come back.
     pub fn tick(&self, now: Now, effects: &mut Effects) -> Millis {
         self.notice_stall(now, effects);
-        let mut next = self.members.lock().tick(now.mono);
+        self.members.lock().tick(now.mono);
         self.carry_out(now, effects);
+        let mut next = self.members.lock().plan_tick();
         for peer in self.peers().values() {
             if let Some(due) = peer.outbound.lock().next_due(self.config.verify_interval) {
                 if due <= now.mono {
@@ -539,6 +540,7 @@ impl Engine {
         if self.is_impaired.swap(is_impaired, Ordering::Relaxed) != is_impaired {
             self.renew_view(now.mono);
             self.probe_all(now, effects);
+            effects.push(Effect::Report(Report::Impaired(is_impaired)));
         }
     }
 
@@ -604,6 +606,9 @@ impl Engine {
         }
         for id in steps.probes {
             self.probe(id, now, effects);
+        }
+        if self.members.lock().needs_tick() {
+            effects.push(Effect::Wake);
         }
     }
 

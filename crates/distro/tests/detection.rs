@@ -150,6 +150,10 @@ impl Cluster {
                         false => self.at(self.now + latency, Event::Probe(at, to, probe, timeout)),
                     }
                 }
+                Effect::Wake => {
+                    self.ticks[at] = self.now + 1;
+                    self.at(self.now + 1, Event::Tick(at));
+                }
                 Effect::Report(Report::MemberDead(id, death)) => {
                     let of = self.index(id);
                     self.deaths.push((self.now, at, of, death));
@@ -195,7 +199,6 @@ impl Cluster {
                                 self.at(time + latency, Event::Done(from, to, ProbeResult::Answer(answer)))
                             }
                         }
-                        self.wake(to);
                     }
                 },
                 Event::Done(at, of, result) => {
@@ -204,20 +207,11 @@ impl Cluster {
                         self.call(at, |engine, now, effects| {
                             engine.probe_done(id, result, now, effects)
                         });
-                        self.wake(at);
                     }
                 }
             }
         }
         self.now = end;
-    }
-
-    /// What is due may have changed.
-    fn wake(&mut self, at: usize) {
-        if self.lives[at] == Life::Alive {
-            self.ticks[at] = self.now + 1;
-            self.at(self.now + 1, Event::Tick(at));
-        }
     }
 
     fn tick(&mut self, at: usize) {

@@ -15,7 +15,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 use redb::{Database, ReadableDatabase, ReadableTable, TableDefinition};
@@ -34,6 +34,10 @@ use crate::metrics::Counter;
 const OPERATOR: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new("operator");
 /// Pause after a failed write.
 const RETRY: Duration = Duration::from_secs(1);
+/// A write that takes longer than this is slow: other members shall own this member's services.
+const SLOW: Duration = Duration::from_secs(2);
+/// How long the store counts as slow after a slow write has ended, unless a quick one follows.
+const SLOW_AFTER: Duration = Duration::from_secs(10);
 
 /// The store cannot be used; the text names the file.
 #[derive(Debug, thiserror::Error)]
@@ -79,6 +83,35 @@ struct Shared {
     waiting: Mutex<Waiting>,
     is_wanted: Condvar,
     failures: Counter,
+    pace: Mutex<Pace>,
+}
+
+/// How fast the disk takes writes.
+#[derive(Debug, Default)]
+struct Pace {
+    /// When the write that is under way began.
+    since: Option<Instant>,
+    /// When the last write ended, if it was slow.
+    slow_end: Option<Instant>,
+}
+
+impl Pace {
+    fn begin(&mut self, now: Instant) {
+        self.since = Some(now);
+    }
+
+    fn end(&mut self, now: Instant) {
+        let began = self.since.take();
+        self.slow_end = began
+            .filter(|began| now.duration_since(*began) > SLOW)
+            .map(|_| now);
+    }
+
+    fn is_slow(&self, now: Instant) -> bool {
+        let is_long = |since: Instant| now.duration_since(since) > SLOW;
+        let is_recent = |end: Instant| now.duration_since(end) <= SLOW_AFTER;
+        self.since.is_some_and(is_long) || self.slow_end.is_some_and(is_recent)
+    }
 }
 
 /// The open store. Dropped, it goes on in its thread; see [`Store::close`].
@@ -133,7 +166,8 @@ impl Store {
         let mut waiting = self.shared.waiting.lock();
         for op in ops {
             if let Some(key) = key_of(op)
-                && let Ok(bytes) = codec::encode(&Op::from(op))
+                // So that the file can be read again after a step back to the version before.
+                && let Ok(bytes) = codec::encode_as(codec::OLDEST_FORMAT, &Op::from(op))
             {
                 waiting.batch.insert(key, bytes);
             }
@@ -150,6 +184,11 @@ impl Store {
     /// Writes that failed and are tried again.
     pub fn n_failures(&self) -> u64 {
         self.shared.failures.value()
+    }
+
+    /// True while a write takes far too long, or the last one has just done so.
+    pub fn is_slow(&self) -> bool {
+        self.shared.pace.lock().is_slow(Instant::now())
     }
 
     /// Writes what waits and ends. Blocks until that is done, or has failed once more.
@@ -301,6 +340,7 @@ fn write_loop(
         let is_last = waiting.is_closed;
         let batch = std::mem::take(&mut waiting.batch);
         drop(waiting);
+        shared.pace.lock().begin(Instant::now());
         let written = without_panic(|| {
             let open = match &mut database {
                 Some(open) => open,
@@ -308,6 +348,7 @@ fn write_loop(
             };
             write(open, &batch).map_err(|e| e.to_string())
         });
+        shared.pace.lock().end(Instant::now());
         if let Err(reason) = written.flatten() {
             error!(file = %path.display(), %reason, "cannot keep operator data on disk");
             shared.failures.increment();
@@ -392,6 +433,21 @@ mod tests {
             },
             record: Some(Record::Switch(value.into())),
         }
+    }
+
+    #[test]
+    fn a_store_is_slow_while_a_write_hangs_and_for_a_while_after_it() {
+        let start = Instant::now();
+        let at = |secs| start + Duration::from_secs(secs);
+        let mut pace = Pace::default();
+        pace.begin(start);
+        assert!(!pace.is_slow(at(2)));
+        assert!(pace.is_slow(at(3)));
+        pace.end(at(20));
+        assert!(pace.is_slow(at(30)) && !pace.is_slow(at(31)));
+        pace.begin(at(21));
+        pace.end(at(22));
+        assert!(!pace.is_slow(at(22)), "a quick write follows");
     }
 
     #[test]
