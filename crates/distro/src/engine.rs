@@ -584,7 +584,7 @@ impl Engine {
         let mut members = self.members.lock();
         Ok(match probe {
             Probe::Full(_) => Probe::Full(self.full_probe(&members)),
-            Probe::Brief(_) => Probe::Brief(self.brief(from, &mut members, now)),
+            Probe::Brief(_) => Probe::Brief(Box::new(self.brief(from, &mut members, now))),
         })
     }
 
@@ -649,7 +649,7 @@ impl Engine {
         let mut members = self.members.lock();
         members.note_sent(to, now.mono);
         let probe = match members.format(to) >= BRIEF {
-            true => Probe::Brief(self.brief(to, &mut members, now)),
+            true => Probe::Brief(Box::new(self.brief(to, &mut members, now))),
             false => Probe::Full(self.full_probe(&members)),
         };
         effects.push(Effect::Probe(to, probe));

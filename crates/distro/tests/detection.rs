@@ -1,5 +1,7 @@
 //! The failure detector at work: engines in virtual time that exchange probes and nothing else.
 
+#![allow(clippy::expect_used)]
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -133,7 +135,7 @@ impl Cluster {
 
     fn is_lost(&mut self, from: usize, to: usize) -> bool {
         self.n_messages += 1;
-        self.cuts.contains(&(from, to)) || (self.loss > 0 && self.random() % self.loss == 0)
+        self.cuts.contains(&(from, to)) || (self.loss > 0 && self.random().is_multiple_of(self.loss))
     }
 
     fn call<R>(&mut self, at: usize, call: impl FnOnce(&Engine, Now, &mut Effects) -> R) -> R {

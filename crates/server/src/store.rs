@@ -14,13 +14,14 @@ use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 use redb::{Database, ReadableDatabase, ReadableTable, TableDefinition};
-use rollcall_core::MemberId;
 use rollcall_core::registry::change::RowOp;
+use rollcall_core::{MemberId, Millis};
 use rollcall_distro::codec;
 use rollcall_distro::convert::row_op;
 use rollcall_distro::message::Op;
@@ -35,9 +36,9 @@ const OPERATOR: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new("operat
 /// Pause after a failed write.
 const RETRY: Duration = Duration::from_secs(1);
 /// A write that takes longer than this is slow: other members shall own this member's services.
-const SLOW: Duration = Duration::from_secs(2);
-/// How long the store counts as slow after a slow write has ended, unless a quick one follows.
-const SLOW_AFTER: Duration = Duration::from_secs(10);
+const SLOW: Millis = Millis::secs(2);
+/// How long the disk counts as slow after a slow write has ended.
+const SLOW_AFTER: Millis = Millis::secs(10);
 
 /// The store cannot be used; the text names the file.
 #[derive(Debug, thiserror::Error)]
@@ -83,34 +84,31 @@ struct Shared {
     waiting: Mutex<Waiting>,
     is_wanted: Condvar,
     failures: Counter,
+    /// Number of the write that is under way; 0 for none.
+    under_way: AtomicU64,
     pace: Mutex<Pace>,
 }
 
-/// How fast the disk takes writes.
+/// How fast the disk takes writes, as it looks to whoever looks from time to time.
 #[derive(Debug, Default)]
 struct Pace {
-    /// When the write that is under way began.
-    since: Option<Instant>,
-    /// When the last write ended, if it was slow.
-    slow_end: Option<Instant>,
+    /// Number of the write that was under way at the last look; 0 for none.
+    seen: u64,
+    /// Since when it is under way.
+    since: Millis,
+    slow_until: Millis,
 }
 
 impl Pace {
-    fn begin(&mut self, now: Instant) {
-        self.since = Some(now);
-    }
-
-    fn end(&mut self, now: Instant) {
-        let began = self.since.take();
-        self.slow_end = began
-            .filter(|began| now.duration_since(*began) > SLOW)
-            .map(|_| now);
-    }
-
-    fn is_slow(&self, now: Instant) -> bool {
-        let is_long = |since: Instant| now.duration_since(since) > SLOW;
-        let is_recent = |end: Instant| now.duration_since(end) <= SLOW_AFTER;
-        self.since.is_some_and(is_long) || self.slow_end.is_some_and(is_recent)
+    /// Looks at the write that is under way and says whether the disk is slow.
+    fn look(&mut self, under_way: u64, now: Millis) -> bool {
+        if under_way != self.seen {
+            (self.seen, self.since) = (under_way, now);
+        }
+        if under_way > 0 && now.since(self.since) > SLOW {
+            self.slow_until = now + SLOW_AFTER;
+        }
+        now < self.slow_until
     }
 }
 
@@ -186,9 +184,10 @@ impl Store {
         self.shared.failures.value()
     }
 
-    /// True while a write takes far too long, or the last one has just done so.
-    pub fn is_slow(&self) -> bool {
-        self.shared.pace.lock().is_slow(Instant::now())
+    /// True while a write takes far too long, or one has just done so. Has to be asked about once a second.
+    pub fn is_slow(&self, now: Millis) -> bool {
+        let under_way = self.shared.under_way.load(Ordering::Relaxed);
+        self.shared.pace.lock().look(under_way, now)
     }
 
     /// Writes what waits and ends. Blocks until that is done, or has failed once more.
@@ -332,6 +331,7 @@ fn write_loop(
     reopen: impl Fn(&Path) -> Result<Database, StoreError>,
 ) {
     let mut database = Some(database);
+    let mut n_writes = 0;
     loop {
         let mut waiting = shared.waiting.lock();
         while waiting.batch.is_empty() && !waiting.is_closed {
@@ -340,7 +340,8 @@ fn write_loop(
         let is_last = waiting.is_closed;
         let batch = std::mem::take(&mut waiting.batch);
         drop(waiting);
-        shared.pace.lock().begin(Instant::now());
+        n_writes += 1;
+        shared.under_way.store(n_writes, Ordering::Relaxed);
         let written = without_panic(|| {
             let open = match &mut database {
                 Some(open) => open,
@@ -348,7 +349,7 @@ fn write_loop(
             };
             write(open, &batch).map_err(|e| e.to_string())
         });
-        shared.pace.lock().end(Instant::now());
+        shared.under_way.store(0, Ordering::Relaxed);
         if let Err(reason) = written.flatten() {
             error!(file = %path.display(), %reason, "cannot keep operator data on disk");
             shared.failures.increment();
@@ -415,7 +416,7 @@ fn kind_of(key: &[u8]) -> &'static str {
 mod tests {
     #![allow(clippy::unwrap_used)]
 
-    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::sync::atomic::AtomicBool;
 
     use redb::StorageBackend;
     use redb::backends::FileBackend;
@@ -436,18 +437,18 @@ mod tests {
     }
 
     #[test]
-    fn a_store_is_slow_while_a_write_hangs_and_for_a_while_after_it() {
-        let start = Instant::now();
-        let at = |secs| start + Duration::from_secs(secs);
+    fn a_disk_is_slow_while_a_write_hangs_and_for_a_while_after_it() {
         let mut pace = Pace::default();
-        pace.begin(start);
-        assert!(!pace.is_slow(at(2)));
-        assert!(pace.is_slow(at(3)));
-        pace.end(at(20));
-        assert!(pace.is_slow(at(30)) && !pace.is_slow(at(31)));
-        pace.begin(at(21));
-        pace.end(at(22));
-        assert!(!pace.is_slow(at(22)), "a quick write follows");
+        assert!(!pace.look(0, Millis::secs(1)));
+        assert!(!pace.look(1, Millis::secs(2)));
+        assert!(!pace.look(1, Millis::secs(4)));
+        assert!(pace.look(1, Millis::secs(5)));
+        assert!(pace.look(2, Millis::secs(14)));
+        assert!(
+            !pace.look(3, Millis::secs(15)),
+            "many quick writes are not a slow one"
+        );
+        assert!(!pace.look(4, Millis::secs(18)));
     }
 
     #[test]

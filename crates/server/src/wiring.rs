@@ -160,7 +160,8 @@ async fn tick(exec: Executor) {
     loop {
         let mut actions = Actions::default();
         if let Some(store) = exec.store() {
-            exec.node().note_disk(store.is_slow(), exec.now(), &mut actions);
+            let now = exec.now();
+            exec.node().note_disk(store.is_slow(now.mono), now, &mut actions);
         }
         let due: Millis = exec.node().tick(exec.now(), &mut actions);
         exec.run(actions);
