@@ -311,23 +311,30 @@ fn half_a_cluster_behind_a_cut_is_down_within_five_seconds_and_back_within_three
 
 #[test]
 fn what_a_quiet_member_sends_does_not_grow_with_the_cluster() {
-    let quiet = |n: usize| {
-        let mut cluster = Cluster::new(n, all_new);
+    let quiet = |n: usize, format: u8| {
+        let mut cluster = Cluster::new(n, |_| format);
         cluster.run_until(20_000);
         (cluster.n_messages, cluster.n_bytes) = (0, 0);
         cluster.run_until(80_000);
         let per_second = |sum: u64| sum as f64 / n as f64 / 60.0;
         let (messages, bytes) = (per_second(cluster.n_messages), per_second(cluster.n_bytes));
-        println!("{n} members: {messages:.2} messages and {bytes:.0} bytes a member and second");
+        println!(
+            "format {format}, {n} members: {messages:.2} messages and {bytes:.0} bytes a member and second"
+        );
         (messages, bytes)
     };
-    let (three, nine, fifty) = (quiet(3), quiet(9), quiet(50));
+    let (three, nine, fifty) = (quiet(3, FORMAT), quiet(9, FORMAT), quiet(50, FORMAT));
     assert!(three.0 <= 4.1, "two probes and two answers");
     assert!(
         nine.0 <= 6.1 && fifty.0 <= nine.0 * 1.02,
         "three probes and three answers"
     );
     assert!(fifty.1 <= nine.1 * 1.05);
+    let before = quiet(9, 2);
+    assert!(
+        (before.0 - 16.0).abs() < 0.1,
+        "format 2: everyone probes everyone"
+    );
 }
 
 #[test]

@@ -14,9 +14,7 @@ use prost::Message as _;
 use rollcall_core::{Instance, MemberId, Millis, ServiceKey};
 use rollcall_distro::codec;
 use rollcall_distro::convert::row_op;
-use rollcall_distro::message::{
-    Forward, ForwardReply, Frame, LinkHello, LinkRefusal, Op, Probe, Reply, Welcome,
-};
+use rollcall_distro::message::{Forward, ForwardReply, Frame, LinkHello, LinkRefusal, Op, Reply, Welcome};
 use rollcall_node::request::ConnectionInfo;
 use rollcall_node::{Actions, Node, NodeConfig};
 use rollcall_server::clock::Clock;
@@ -262,7 +260,7 @@ pub fn peer_message(input: &[u8]) {
         4 => drop(codec::decode::<Result<Welcome, LinkRefusal>>(bytes)),
         5 => drop(codec::decode::<Frame>(bytes)),
         6 => drop(codec::decode::<Reply>(bytes)),
-        7 => drop(codec::decode::<Probe>(bytes)),
+        7 => drop(codec::decode_probe(bytes)),
         8 => drop(codec::decode::<Forward>(bytes)),
         9 => drop(codec::decode::<ForwardReply>(bytes)),
         10 => drop(codec::decode::<codec::Verdict>(bytes)),
