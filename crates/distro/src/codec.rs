@@ -206,7 +206,7 @@ pub fn format_of(bytes: &[u8]) -> Result<u8, CodecError> {
 pub fn encode_probe(probe: &Probe) -> Result<Vec<u8>, CodecError> {
     match probe {
         Probe::Full(full) => encode_as(OLDEST_FORMAT, full),
-        Probe::Brief(brief) => encode_as(FORMAT, brief),
+        Probe::Brief(brief) => encode_as(brief.since(), &**brief),
     }
 }
 
@@ -216,7 +216,7 @@ pub fn encode_probe(probe: &Probe) -> Result<Vec<u8>, CodecError> {
 /// Those of [`decode`].
 pub fn decode_probe(bytes: &[u8]) -> Result<Probe, CodecError> {
     match bytes.get(1) {
-        Some(&Brief::KIND) => decode(bytes).map(Probe::Brief),
+        Some(&Brief::KIND) => decode(bytes).map(Box::new).map(Probe::Brief),
         _ => decode(bytes).map(Probe::Full),
     }
 }

@@ -161,6 +161,8 @@ pub(crate) struct Detector {
     next_period: Millis,
     /// When it was told the time last.
     last_time: Millis,
+    /// When the next tick is planned; 0 while one is under way.
+    next_tick: Millis,
     round: u64,
     /// Whose turn comes in this round, the next one last.
     order: Vec<MemberId>,
@@ -182,6 +184,7 @@ impl Detector {
             pace,
             next_period: Millis(0),
             last_time: Millis(0),
+            next_tick: Millis(0),
             round: 0,
             order: Vec::new(),
             incarnation: 0,
@@ -237,15 +240,31 @@ impl MemberTable {
 
     // === time ===
 
-    /// Does what is due, and returns when to come back.
-    pub(crate) fn tick(&mut self, now: Millis) -> Millis {
+    /// Does what is due.
+    pub(crate) fn tick(&mut self, now: Millis) {
         self.note_time(now);
         if now >= self.detector.next_period {
             self.detector.next_period = now + self.detector.pace.interval;
             self.begin_period(now);
         }
         self.look(now);
-        self.next_due()
+        self.detector.next_tick = Millis(0);
+    }
+
+    /// When to come back with the next tick.
+    pub(crate) fn plan_tick(&mut self) -> Millis {
+        self.detector.next_tick = self.next_due();
+        self.detector.next_tick
+    }
+
+    /// True once when something is due before the tick that is planned.
+    pub(crate) fn needs_tick(&mut self) -> bool {
+        let due = self.next_due();
+        let is_earlier = due < self.detector.next_tick;
+        if is_earlier {
+            self.detector.next_tick = due;
+        }
+        is_earlier
     }
 
     /// Called with the time before anything else. After this process stood still, what it did not hear meanwhile says

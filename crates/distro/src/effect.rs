@@ -25,6 +25,8 @@ pub enum Effect {
     Acked(MemberId, u64),
     /// This member has applied another's log up to a position.
     Applied(MemberId, u64),
+    /// Something is due before the time that the last tick named.
+    Wake,
     /// Something that operators want to read in the log.
     Report(Report),
 }
@@ -45,6 +47,8 @@ pub enum Report {
     MemberBack(MemberId),
     /// Another member answers others and not this one.
     MemberCut(MemberId),
+    /// The disk of this member takes writes far too slowly, or does so no more.
+    Impaired(bool),
     /// Whoever answers says that this member is not in its list.
     Unlisted,
     /// This member, which was unlisted, is listed again.

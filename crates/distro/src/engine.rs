@@ -507,8 +507,9 @@ impl Engine {
     /// Does what is due: probes, digests, relayed beats, ends of graces, the gate. Returns when to come back.
     pub fn tick(&self, now: Now, effects: &mut Effects) -> Millis {
         self.notice_stall(now, effects);
-        let mut next = self.members.lock().tick(now.mono);
+        self.members.lock().tick(now.mono);
         self.carry_out(now, effects);
+        let mut next = self.members.lock().plan_tick();
         for peer in self.peers().values() {
             if let Some(due) = peer.outbound.lock().next_due(self.config.verify_interval) {
                 if due <= now.mono {
@@ -552,6 +553,7 @@ impl Engine {
         if self.is_impaired.swap(is_impaired, Ordering::Relaxed) != is_impaired {
             self.renew_view(now.mono);
             self.probe_all(now, effects);
+            effects.push(Effect::Report(Report::Impaired(is_impaired)));
         }
     }
 
@@ -595,7 +597,7 @@ impl Engine {
         let mut members = self.members.lock();
         Ok(match probe {
             Probe::Full(_) => Probe::Full(self.full_probe(&members)),
-            Probe::Brief(_) => Probe::Brief(self.brief(from, &mut members, now)),
+            Probe::Brief(_) => Probe::Brief(Box::new(self.brief(from, &mut members, now))),
         })
     }
 
@@ -618,6 +620,9 @@ impl Engine {
         }
         for id in steps.probes {
             self.probe(id, now, effects);
+        }
+        if self.members.lock().needs_tick() {
+            effects.push(Effect::Wake);
         }
     }
 
@@ -658,7 +663,7 @@ impl Engine {
         let mut members = self.members.lock();
         members.note_sent(to, now.mono);
         let probe = match members.format(to) >= BRIEF {
-            true => Probe::Brief(self.brief(to, &mut members, now)),
+            true => Probe::Brief(Box::new(self.brief(to, &mut members, now))),
             false => Probe::Full(self.full_probe(&members)),
         };
         effects.push(Effect::Probe(to, probe));

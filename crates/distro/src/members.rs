@@ -899,6 +899,42 @@ mod tests {
     }
 
     #[test]
+    fn an_impaired_member_comes_last_in_every_rank_and_is_never_out() {
+        let (a, b, c) = (MemberId::of("a:1"), MemberId::of("b:1"), MemberId::of("c:1"));
+        let mut table = table(&["a:1", "b:1", "c:1"]);
+        for (id, address) in [(a, "a:1"), (c, "c:1")] {
+            table.note(id, &answer(said(address, true)), Millis(0));
+        }
+        let before = view(&table, None, 10);
+        let services: Vec<_> = (0..50)
+            .map(|n| ServiceKey::new("", "", &format!("s{n}")))
+            .collect();
+        let impair = |table: &mut MemberTable, id| {
+            let member = table.peers.iter_mut().find(|m| m.id == id);
+            let said = member.and_then(|m| m.said.as_mut());
+            said.expect("a member that has answered").impaired = true;
+        };
+        impair(&mut table, a);
+        assert_eq!(table.peer(a).map(Member::state), Some(MemberState::Suspicious));
+        let without_a = view(&table, Some(&before), 20);
+        for service in &services {
+            let ranked: Vec<_> = without_a.ranked(service).collect();
+            assert_eq!((ranked.len(), ranked[2]), (3, a));
+            let healthy: Vec<_> = before.ranked(service).filter(|id| *id != a).collect();
+            assert_eq!(ranked[..2], healthy, "the others keep their order");
+        }
+        impair(&mut table, c);
+        let me = (b, true, true);
+        let all = OwnershipView::new(me, &table, Arc::new(ModuloMapper), None, Millis(30));
+        for service in &services {
+            assert!(
+                all.ranked(service).eq(before.ranked(service)),
+                "all are: nothing changes"
+            );
+        }
+    }
+
+    #[test]
     fn one_refused_connection_is_a_death_and_one_answer_a_return() {
         let a = MemberId::of("a:1");
         let mut table = table(&["a:1", "b:1"]);

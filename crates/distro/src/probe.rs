@@ -13,7 +13,7 @@ pub enum Probe {
     /// As members of format 2 ask and answer.
     Full(FullProbe),
     /// As members of format 3 ask and answer.
-    Brief(Brief),
+    Brief(Box<Brief>),
 }
 
 impl Probe {

@@ -4,6 +4,8 @@
 //! `tests/formats/v<n>.txt` holds one message a line: its name and its bytes in hexadecimal. A recorded line is never
 //! changed; a message that is new in a version gets a line there.
 
+#![allow(clippy::expect_used)]
+
 use std::collections::BTreeMap;
 
 use rollcall_distro::codec::{self, Challenge, CodecError, Message, Proof, Sealed, Verdict};
@@ -13,11 +15,13 @@ use rollcall_distro::message::{
     WireRecordKey, WireRow, WireService, WireValue, WireWrite, Word,
 };
 
+type Reads = Box<dyn Fn(&[u8]) -> bool>;
+
 /// One message: its name, how it is written now in format 2 and in format 3, and whether bytes are read as it.
 struct Sample {
     name: &'static str,
     bytes: [Option<Vec<u8>>; 2],
-    is_read_from: Box<dyn Fn(&[u8]) -> bool>,
+    is_read_from: Reads,
 }
 
 fn sample<M: Message + PartialEq + 'static>(name: &'static str, message: M) -> Sample {

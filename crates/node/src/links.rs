@@ -142,6 +142,14 @@ impl Node {
         answer
     }
 
+    /// Says whether the disk takes writes far too slowly. While it does, other members own this node's services; reads
+    /// and connections go on.
+    pub fn note_disk(&self, is_slow: bool, now: Now, actions: &mut Actions) {
+        let mut effects = Effects::default();
+        self.engine.set_impaired(is_slow, now, &mut effects);
+        self.settle(effects, now, actions);
+    }
+
     /// The result of a probe that this node asked for.
     pub fn probe_done(&self, to: MemberId, result: ProbeResult, now: Now, actions: &mut Actions) {
         let mut effects = Effects::default();

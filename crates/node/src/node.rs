@@ -314,6 +314,7 @@ impl Node {
                 Effect::Applied(origin, seq) => {
                     self.give(self.pending.reached(Some(origin), seq), actions);
                 }
+                Effect::Wake => actions.wake(),
                 Effect::Joined(member) => actions.push(Action::Joined { member }),
                 Effect::Left(member) => {
                     actions.push(Action::Left { member });

@@ -104,6 +104,8 @@ impl Node {
             MemberState::Down
         } else if self.is_unlisted() {
             MemberState::Isolated
+        } else if self.is_ready() && self.engine.is_impaired() {
+            MemberState::Suspicious
         } else if self.is_ready() {
             MemberState::Up
         } else {
@@ -408,6 +410,11 @@ impl Node {
             "rollcall_unlisted",
             "1 while no member that answers lists this one",
             usize::from(self.is_unlisted()),
+        );
+        m.gauge(
+            "rollcall_impaired",
+            "1 while the disk hangs and other members own this node's services",
+            usize::from(self.engine.is_impaired()),
         );
         m.gauge(
             "rollcall_ready",

@@ -267,6 +267,10 @@ impl Executor {
                 );
             }
             Report::MemberBack(id) => info!(member = address(id), "member answers again"),
+            Report::Impaired(true) => {
+                warn!("the disk hangs: other members own this node's services until it works again");
+            }
+            Report::Impaired(false) => info!("the disk works again"),
             Report::Unlisted => warn!(
                 "no other member that answers lists this one: serving reads only, and sending clients to the others"
             ),

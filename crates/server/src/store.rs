@@ -14,13 +14,14 @@ use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 use redb::{Database, ReadableDatabase, ReadableTable, TableDefinition};
-use rollcall_core::MemberId;
 use rollcall_core::registry::change::RowOp;
+use rollcall_core::{MemberId, Millis};
 use rollcall_distro::codec;
 use rollcall_distro::convert::row_op;
 use rollcall_distro::message::Op;
@@ -34,6 +35,10 @@ use crate::metrics::Counter;
 const OPERATOR: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new("operator");
 /// Pause after a failed write.
 const RETRY: Duration = Duration::from_secs(1);
+/// A write that takes longer than this is slow: other members shall own this member's services.
+const SLOW: Millis = Millis::secs(2);
+/// How long the disk counts as slow after a slow write has ended.
+const SLOW_AFTER: Millis = Millis::secs(10);
 
 /// The store cannot be used; the text names the file.
 #[derive(Debug, thiserror::Error)]
@@ -79,6 +84,32 @@ struct Shared {
     waiting: Mutex<Waiting>,
     is_wanted: Condvar,
     failures: Counter,
+    /// Number of the write that is under way; 0 for none.
+    under_way: AtomicU64,
+    pace: Mutex<Pace>,
+}
+
+/// How fast the disk takes writes, as it looks to whoever looks from time to time.
+#[derive(Debug, Default)]
+struct Pace {
+    /// Number of the write that was under way at the last look; 0 for none.
+    seen: u64,
+    /// Since when it is under way.
+    since: Millis,
+    slow_until: Millis,
+}
+
+impl Pace {
+    /// Looks at the write that is under way and says whether the disk is slow.
+    fn look(&mut self, under_way: u64, now: Millis) -> bool {
+        if under_way != self.seen {
+            (self.seen, self.since) = (under_way, now);
+        }
+        if under_way > 0 && now.since(self.since) > SLOW {
+            self.slow_until = now + SLOW_AFTER;
+        }
+        now < self.slow_until
+    }
 }
 
 /// The open store. Dropped, it goes on in its thread; see [`Store::close`].
@@ -133,7 +164,8 @@ impl Store {
         let mut waiting = self.shared.waiting.lock();
         for op in ops {
             if let Some(key) = key_of(op)
-                && let Ok(bytes) = codec::encode(&Op::from(op))
+                // So that the file can be read again after a step back to the version before.
+                && let Ok(bytes) = codec::encode_as(codec::OLDEST_FORMAT, &Op::from(op))
             {
                 waiting.batch.insert(key, bytes);
             }
@@ -150,6 +182,12 @@ impl Store {
     /// Writes that failed and are tried again.
     pub fn n_failures(&self) -> u64 {
         self.shared.failures.value()
+    }
+
+    /// True while a write takes far too long, or one has just done so. Has to be asked about once a second.
+    pub fn is_slow(&self, now: Millis) -> bool {
+        let under_way = self.shared.under_way.load(Ordering::Relaxed);
+        self.shared.pace.lock().look(under_way, now)
     }
 
     /// Writes what waits and ends. Blocks until that is done, or has failed once more.
@@ -293,6 +331,7 @@ fn write_loop(
     reopen: impl Fn(&Path) -> Result<Database, StoreError>,
 ) {
     let mut database = Some(database);
+    let mut n_writes = 0;
     loop {
         let mut waiting = shared.waiting.lock();
         while waiting.batch.is_empty() && !waiting.is_closed {
@@ -301,6 +340,8 @@ fn write_loop(
         let is_last = waiting.is_closed;
         let batch = std::mem::take(&mut waiting.batch);
         drop(waiting);
+        n_writes += 1;
+        shared.under_way.store(n_writes, Ordering::Relaxed);
         let written = without_panic(|| {
             let open = match &mut database {
                 Some(open) => open,
@@ -308,6 +349,7 @@ fn write_loop(
             };
             write(open, &batch).map_err(|e| e.to_string())
         });
+        shared.under_way.store(0, Ordering::Relaxed);
         if let Err(reason) = written.flatten() {
             error!(file = %path.display(), %reason, "cannot keep operator data on disk");
             shared.failures.increment();
@@ -374,7 +416,7 @@ fn kind_of(key: &[u8]) -> &'static str {
 mod tests {
     #![allow(clippy::unwrap_used)]
 
-    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::sync::atomic::AtomicBool;
 
     use redb::StorageBackend;
     use redb::backends::FileBackend;
@@ -392,6 +434,21 @@ mod tests {
             },
             record: Some(Record::Switch(value.into())),
         }
+    }
+
+    #[test]
+    fn a_disk_is_slow_while_a_write_hangs_and_for_a_while_after_it() {
+        let mut pace = Pace::default();
+        assert!(!pace.look(0, Millis::secs(1)));
+        assert!(!pace.look(1, Millis::secs(2)));
+        assert!(!pace.look(1, Millis::secs(4)));
+        assert!(pace.look(1, Millis::secs(5)));
+        assert!(pace.look(2, Millis::secs(14)));
+        assert!(
+            !pace.look(3, Millis::secs(15)),
+            "many quick writes are not a slow one"
+        );
+        assert!(!pace.look(4, Millis::secs(18)));
     }
 
     #[test]

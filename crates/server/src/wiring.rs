@@ -235,6 +235,10 @@ fn bind(address: SocketAddr, role: &'static str) -> Result<TcpListener, StartErr
 async fn tick(exec: Executor) {
     loop {
         let mut actions = Actions::default();
+        if let Some(store) = exec.store() {
+            let now = exec.now();
+            exec.node().note_disk(store.is_slow(now.mono), now, &mut actions);
+        }
         let due: Millis = exec.node().tick(exec.now(), &mut actions);
         exec.run(actions);
         let rest = exec.clock().until(due).min(TICK_MAX);

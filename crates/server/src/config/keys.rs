@@ -237,9 +237,9 @@ keys! {
     orphan_gone, "time", "15s", "how long instances stay whose member is gone", positive_time;
     orphan_unreachable, "time", "30s", "how long instances stay whose member is unreachable", positive_time;
     orphan_slow_extra, "time", "25s", "how much longer instances stay whose client registers again only every half minute (the official Python SDK)", time;
-    probe_interval, "time", "1s", "time between two probes of each member", positive_time;
+    probe_interval, "time", "1s", "period in which a member probes three others, and those it doubts", positive_time;
     probe_timeout, "time", "900ms", "wait for the answer to a probe; below `probe_interval`", positive_time;
-    probe_misses, "probes", "3", "unanswered probes in a row after which a member is dead",
+    probe_misses, "probes", "3", "periods without an answer to anyone after which a member is dead",
         |text: &str| number(text, 1, 1000).map(|n| n as u32);
     verify_interval, "time", "1s", "time between two digests to each member", positive_time;
     log_capacity, "operations", "65536", "operations kept for members that fall behind; beyond that digests repair",
