@@ -180,7 +180,7 @@ impl Fleet {
 
     fn position(&self, member: MemberId) -> usize {
         let is_it = |address: &&str| MemberId::of(address) == member;
-        ADDRESSES.iter().position(|address| is_it(&address)).unwrap()
+        ADDRESSES.iter().position(is_it).unwrap()
     }
 
     fn probe(&mut self, from: usize, to: MemberId, probe: &rollcall_distro::message::Probe) {
