@@ -430,7 +430,7 @@ fn after_a_return_connections_even_out_slowly_and_stay() {
                 .filter(|report| **report == (at, wanted))
                 .count()
         };
-        assert_eq!((told(Report::EveningOut), told(Report::EvenedOut)), (1, 1));
+        assert_eq!((told(Report::EveningOut), told(Report::EveningOutEnds)), (1, 1));
     }
 }
 
