@@ -90,6 +90,7 @@ async fn http_clients_register_and_beat_through_any_node_with_rendezvous() -> Re
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_with_another_rule_is_refused_by_name() -> Result<()> {
     let cluster = Cluster::builder(3)
+        .flag("--gate-limit", "3s")
         .node_flag(2, "--mapper", "rendezvous")
         .launch();
     let (odd, others) = (cluster.node(2), [cluster.node(0), cluster.node(1)]);

@@ -55,8 +55,8 @@ pub enum Report {
     Listed,
     /// Connections have been uneven for long: those of members with more than the mean go to the others, slowly.
     EveningOut,
-    /// Connections are even enough.
-    EvenedOut,
+    /// That has come to its end: they are even enough, or a member has come or gone.
+    EveningOutEnds,
     /// This member is cut off with the fewer members, and sends its clients to the others.
     InMinority {
         /// Other members that it reaches.

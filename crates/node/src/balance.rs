@@ -91,11 +91,19 @@ impl Balance {
 
     pub(crate) fn next_due(&self) -> Option<Millis> {
         let state = self.0.lock();
-        state.is_running.then(|| state.next_look.max(state.next_ask))
+        state.is_running.then(|| state.next_due())
     }
 }
 
 impl State {
+    fn next_due(&self) -> Millis {
+        if self.is_running {
+            self.next_look.min(self.next_ask)
+        } else {
+            self.next_look
+        }
+    }
+
     /// Sees whether members come, go or start. True once none has done so for long enough.
     fn is_calm(&mut self, members: Vec<(MemberId, u64, bool)>, config: &NodeConfig, now: Millis) -> bool {
         if self.members != members {
@@ -144,51 +152,56 @@ impl Node {
     /// Looks at the loads when it is time to, and asks some clients to move.
     pub(crate) fn tick_balance(&self, now: Now, actions: &mut Actions) {
         let mut state = self.balance.0.lock();
-        if self.config.balance_per_minute == 0 || now.mono < state.next_look {
+        if self.config.balance_per_minute == 0 || now.mono < state.next_due() {
             return;
         }
+        let (was_running, may_ask) = (state.is_running, now.mono >= state.next_ask);
         state.next_look = now.mono + LOOK;
-        let members = self.engine.members();
-        let known = members
-            .iter()
-            .map(|m| (m.id, m.said.as_ref().map_or(0, |said| said.boot), m.is_serving()));
-        let own = (self.engine.me(), 0, self.is_ready());
-        let is_calm = state.is_calm(known.chain([own]).collect(), &self.config, now.mono);
-        let is_whole = self.is_ready() && members.iter().all(|m| m.is_listed && m.is_trusted());
-        if !is_calm
-            || !is_whole
-            || members.is_empty()
-            || !self.engine.view().lists_agree()
-            || self.loader.n_waiting() > 0
-        {
-            return;
+        if may_ask {
+            state.next_ask = state.next_look;
         }
-        let loads = self.loads(&members);
-        let was_running = state.is_running;
-        state.weigh(&loads, &self.config, now.mono);
+        if let Some(loads) = self.loads_in_calm(&mut state, now.mono) {
+            state.weigh(&loads, &self.config, now.mono);
+            if state.is_running && may_ask {
+                self.even_out_some(&mut state, loads, now, actions);
+            }
+        }
         if state.is_running != was_running {
             let report = if was_running {
-                Report::EvenedOut
+                Report::EveningOutEnds
             } else {
                 Report::EveningOut
             };
             actions.push(Action::Report(report));
         }
-        if state.is_running && now.mono >= state.next_ask {
-            let n_over = self.n_over(&loads, now.mono);
-            if n_over > 0 {
-                let per_minute = (loads.own as u64 * u64::from(self.config.balance_per_minute)).div_ceil(100);
-                let n = state.take_turn(per_minute, now.mono).min(n_over);
-                self.send_to_fewest(n, loads, now, actions);
-            }
-        }
     }
 
-    fn loads(&self, members: &[Member]) -> Loads {
+    /// What each member has, if all are there, none has come or gone of late, and no operator moves connections.
+    fn loads_in_calm(&self, state: &mut State, now: Millis) -> Option<Loads> {
+        let members = self.engine.members();
+        let boot = |m: &Member| m.said.as_ref().map_or(0, |said| said.boot);
+        let known = members.iter().map(|m| (m.id, boot(m), m.is_serving()));
+        let own = (self.engine.me(), 0, self.is_ready());
+        let is_calm = state.is_calm(known.chain([own]).collect(), &self.config, now);
+        let is_whole = self.is_ready() && members.iter().all(|m| m.is_listed && m.is_trusted());
+        let lists_agree = self.engine.view().lists_agree();
+        let is_free = self.loader.n_waiting() == 0;
+        if !is_calm || !is_whole || !lists_agree || !is_free || members.is_empty() {
+            return None;
+        }
         let load = |m: &Member| m.said.as_ref().map_or(0, |said| said.sdk_connections as usize);
-        Loads {
+        Some(Loads {
             own: self.connections.count().1,
             others: members.iter().map(|m| (m.address.clone(), load(m))).collect(),
+        })
+    }
+
+    fn even_out_some(&self, state: &mut State, loads: Loads, now: Now, actions: &mut Actions) {
+        let n_over = self.n_over(&loads, now.mono);
+        if n_over > 0 {
+            let per_minute = (loads.own as u64 * u64::from(self.config.balance_per_minute)).div_ceil(100);
+            let n = state.take_turn(per_minute, now.mono).min(n_over);
+            self.send_to_fewest(n, loads, now, actions);
         }
     }
 
@@ -217,5 +230,56 @@ impl Node {
                 Counters::add(&self.counters.balance_moved);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn in_no_minute_are_more_asked_than_may_be() {
+        for per_minute in [1, 2, 3, 10, 11, 30, 59, 60, 61, 100, 999, 6_000] {
+            let balance = Balance::new(per_minute, Millis(0));
+            let mut state = balance.0.lock();
+            let mut turns = Vec::new();
+            while state.next_ask < Millis(10 * MINUTE) {
+                let now = state.next_ask;
+                turns.push((now.0, state.take_turn(per_minute, now) as u64));
+            }
+            let asked_from = |from: u64| -> u64 {
+                let within = turns.iter().filter(|(at, _)| (from..from + MINUTE).contains(at));
+                within.map(|(_, n)| n).sum()
+            };
+            let most = turns.iter().map(|(at, _)| asked_from(*at)).max();
+            assert!(most <= Some(per_minute), "{most:?} of {per_minute}");
+            let all = turns.iter().map(|(_, n)| n).sum::<u64>();
+            assert!(
+                all >= per_minute * 10 / 2,
+                "{all} in ten minutes of {per_minute} each"
+            );
+        }
+    }
+
+    #[test]
+    fn uneven_is_what_is_far_from_the_mean_by_share_and_by_number() {
+        let loads = |own: usize, others: &[usize]| {
+            let others = others.iter().enumerate();
+            Loads {
+                own,
+                others: others.map(|(n, load)| (n.to_string().into(), *load)).collect(),
+            }
+        };
+        let begins = |loads: Loads| loads.is_uneven(BEGINS_AT, LEAST_DEVIATION);
+        assert!(begins(loads(150, &[150, 0])));
+        assert!(
+            begins(loads(0, &[25; 9])),
+            "only the empty one shows in a large cluster"
+        );
+        assert!(!begins(loads(125, &[100, 80])));
+        assert!(!begins(loads(9, &[0, 0])), "too few to matter");
+        assert!(!begins(loads(0, &[0, 0])));
+        assert!(!loads(109, &[100, 91]).is_uneven(STOPS_AT, 0.0));
+        assert!(loads(111, &[100, 89]).is_uneven(STOPS_AT, 0.0));
     }
 }

@@ -180,7 +180,7 @@ impl Fleet {
 
     fn position(&self, member: MemberId) -> usize {
         let is_it = |address: &&str| MemberId::of(address) == member;
-        ADDRESSES.iter().position(|address| is_it(&address)).unwrap()
+        ADDRESSES.iter().position(is_it).unwrap()
     }
 
     fn probe(&mut self, from: usize, to: MemberId, probe: &rollcall_distro::message::Probe) {
@@ -430,7 +430,7 @@ fn after_a_return_connections_even_out_slowly_and_stay() {
                 .filter(|report| **report == (at, wanted))
                 .count()
         };
-        assert_eq!((told(Report::EveningOut), told(Report::EvenedOut)), (1, 1));
+        assert_eq!((told(Report::EveningOut), told(Report::EveningOutEnds)), (1, 1));
     }
 }
 

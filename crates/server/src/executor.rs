@@ -275,7 +275,7 @@ impl Executor {
                 "no other member that answers lists this one: serving reads only, and sending clients to the others"
             ),
             Report::EveningOut => info!("connections are uneven: clients are sent to the members with few"),
-            Report::EvenedOut => info!("connections are even enough"),
+            Report::EveningOutEnds => info!("no more clients are sent away to even out connections"),
             Report::InMinority { n_reached, n_cut_off } => warn!(
                 n_reached,
                 n_cut_off,

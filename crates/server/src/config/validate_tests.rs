@@ -145,6 +145,16 @@ fn lists_are_checked() {
 }
 
 #[test]
+fn a_rule_of_ownership_and_a_share_to_move_are_among_the_known_ones() {
+    let node = load(&[("mapper", "rendezvous"), ("balance_per_minute", "0")])
+        .unwrap()
+        .node;
+    assert_eq!((node.mapper.name(), node.balance_per_minute), ("rendezvous", 0));
+    assert!(error(&[("mapper", "hash")]).contains("is neither modulo nor rendezvous"));
+    assert!(error(&[("balance_per_minute", "61")]).starts_with("balance_per_minute (test): "));
+}
+
+#[test]
 fn of_two_settings_that_do_not_fit_the_given_one_is_named() {
     assert!(error(&[("probe_timeout", "2s")]).starts_with("probe_timeout (test): "));
     assert!(error(&[("probe_interval", "500ms")]).starts_with("probe_interval (test): "));
