@@ -17,7 +17,7 @@ use tokio::sync::{Notify, oneshot};
 use tracing::{debug, info, warn};
 
 use crate::clock::Clock;
-use crate::connections::{Connections, Delivery};
+use crate::connections::{Connections, Delivery, Progress};
 use crate::grpc::outgoing::Outgoing;
 use crate::load::{Load, Want};
 use crate::metrics::ShellMetrics;
@@ -315,13 +315,28 @@ impl Executor {
                     ?delivery,
                     "outgoing messages are not read, connection closed"
                 );
-                self.0.metrics.queue_overflows.increment();
-                if let Some(handle) = self.0.connections.remove(connection) {
-                    handle.close();
-                }
-                self.tell_later(move |node, now, actions| node.close_connection(connection, now, actions));
+                self.cut_off(connection);
             }
         }
+    }
+
+    /// A stream has taken a message of so many bytes to pass it on.
+    pub fn taken(&self, progress: &Progress, n_bytes: usize, now: Now) {
+        for connection in self.0.connections.taken(progress, n_bytes, now.mono) {
+            warn!(
+                connection = connection.0,
+                "too much is unread in all, and this client has not read for long, connection closed"
+            );
+            self.cut_off(connection);
+        }
+    }
+
+    fn cut_off(&self, connection: ConnectionId) {
+        self.0.metrics.queue_overflows.increment();
+        if let Some(handle) = self.0.connections.remove(connection) {
+            handle.close();
+        }
+        self.tell_later(move |node, now, actions| node.close_connection(connection, now, actions));
     }
 }
 

@@ -83,7 +83,7 @@ impl ShellMetrics {
         vec![
             (
                 "rollcall_queue_overflows",
-                "Connections closed because their queue was full",
+                "Connections closed because their client did not read",
                 self.queue_overflows.value(),
             ),
             (
@@ -199,6 +199,11 @@ pub fn gather(exec: &Executor, census: &Census, load: MachineLoad) -> Vec<Family
         "rollcall_streams",
         "Connections known to the shell",
         exec.connections().len() as u64,
+    );
+    gauge(
+        "rollcall_messages_unread_bytes",
+        "Bytes of messages that streams have taken and their clients not yet read",
+        exec.connections().n_unread() as u64,
     );
     let (n_waiting, n_most) = exec.connections().n_waiting();
     gauge(

@@ -98,17 +98,24 @@ impl Stream for Down {
 
     fn poll_next(self: Pin<&mut Self>, context: &mut std::task::Context<'_>) -> Poll<Option<Self::Item>> {
         let this = self.get_mut();
+        this.exec.connections().passed_on(&this.progress);
         let message = ready!(this.queue.poll_recv(context));
         let (exec, now) = (&this.exec, this.exec.now());
         this.progress.note(now.mono);
         if let Some(Outgoing::Push(push)) = &message {
             exec.node().push_sent(PushWay::Grpc, push.changed, now);
         }
-        Poll::Ready(
-            message
-                .and_then(|message| message.into_payload(&this.transport))
-                .map(Ok),
-        )
+        let payload = message.and_then(|message| message.into_payload(&this.transport));
+        if let Some(payload) = &payload {
+            exec.taken(&this.progress, payload::body(payload).len(), now);
+        }
+        Poll::Ready(payload.map(Ok))
+    }
+}
+
+impl Drop for Down {
+    fn drop(&mut self) {
+        self.exec.connections().passed_on(&self.progress);
     }
 }
 
