@@ -25,6 +25,10 @@ pub enum Effect {
     Acked(MemberId, u64),
     /// This member has applied another's log up to a position.
     Applied(MemberId, u64),
+    /// Write a copy of all rows to disk.
+    WriteCopy,
+    /// Hand the copy on disk in, if there is one that will do.
+    ReadCopy,
     /// Something that operators want to read in the log.
     Report(Report),
 }

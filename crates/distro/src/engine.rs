@@ -20,6 +20,7 @@ use rollcall_core::registry::change::ClientId;
 use rollcall_core::{Latencies, LatencyCounts, MemberId, Millis, Now, Registry, Stamp};
 use smol_str::SmolStr;
 
+use crate::copy::Copying;
 use crate::effect::{Effect, Effects, Report};
 use crate::faults::{Fault, Faults};
 use crate::gate::{self, Contact, PeerProgress, Verdict};
@@ -64,6 +65,8 @@ pub struct DistroConfig {
     pub orphan_unreachable: Millis,
     /// How much longer rows stay whose client returns slowly.
     pub orphan_slow_extra: Millis,
+    /// Period of the copy of all rows on disk, which is offered after a cold start; 0 for none.
+    pub copy_period: Millis,
     /// Planted faults.
     pub faults: Faults,
 }
@@ -181,6 +184,7 @@ pub struct Engine {
     last_tick: AtomicU64,
     pub(crate) graces: Graces,
     pub(crate) repairs: Repairs,
+    pub(crate) copying: Mutex<Copying>,
 }
 
 /// Progress of the start.
@@ -211,7 +215,8 @@ impl Engine {
             .iter()
             .map(|member| (member.id, Arc::new(Peer::new(member.id, None))))
             .collect();
-        let is_ready = peers.is_empty() || config.faults.has(Fault::NoGate);
+        let is_alone = peers.is_empty() && config.copy_period == Millis(0);
+        let is_ready = is_alone || config.faults.has(Fault::NoGate);
         let mapper = config.mapper.clone();
         let view = OwnershipView::new((me, is_ready), &members, mapper, None, now.mono);
         let epoch = if config.faults.has(Fault::ReusedEpoch) {
@@ -246,6 +251,7 @@ impl Engine {
             next_link: AtomicU64::new(1),
             graces: Graces::new(config.orphan_slow_extra),
             repairs: Repairs::default(),
+            copying: Mutex::default(),
             last_tick: AtomicU64::new(now.mono.0),
             clockwork: Mutex::new(Clockwork { next_probe: now.mono }),
             registry,
@@ -471,6 +477,7 @@ impl Engine {
             next = next.min(end);
         }
         self.step_gate(now, effects);
+        self.tick_copy(now, effects);
         next
     }
 
@@ -503,6 +510,14 @@ impl Engine {
         let result = match result {
             // Whoever answers in another cluster's name is not the member that was asked for.
             ProbeResult::Answer(said) if self.check_probe(&said).is_err() => ProbeResult::Missed,
+            ProbeResult::Answer(_) if self.is_kept_dead(to) => ProbeResult::Missed,
+            result => result,
+        };
+        let result = match result {
+            ProbeResult::Answer(said) => {
+                self.note_cold(&said);
+                ProbeResult::Answer(said)
+            }
             result => result,
         };
         let was_dead = self.members.lock().peer(to).is_some_and(|m| m.death.is_some());
@@ -518,6 +533,12 @@ impl Engine {
         }
     }
 
+    /// The planted [`Fault::NoReturn`].
+    fn is_kept_dead(&self, id: MemberId) -> bool {
+        let is_unreachable = |m: &Member| m.death == Some(Death::Unreachable);
+        self.config.faults.has(Fault::NoReturn) && self.members.lock().peer(id).is_some_and(is_unreachable)
+    }
+
     /// Takes a probe of another member and answers it.
     ///
     /// # Errors
@@ -530,6 +551,7 @@ impl Engine {
                 member: probe.member.clone(),
             });
         }
+        self.note_cold(probe);
         let is_news = {
             let mut members = self.members.lock();
             let former = members.peer(from).and_then(|m| m.said.as_ref());
@@ -620,6 +642,11 @@ impl Engine {
 
     // === orphans ===
 
+    /// The longest that any orphan stays.
+    pub(crate) fn longest_grace(&self) -> Millis {
+        self.config.orphan_unreachable + self.config.orphan_slow_extra
+    }
+
     pub(crate) fn begin_grace(&self, id: MemberId, death: Death, now: Now, effects: &mut Effects) {
         let grace = match death {
             _ if self.config.faults.has(Fault::NoOrphanGrace) => Millis(0),
@@ -650,10 +677,7 @@ impl Engine {
             if let Some(peer) = self.peer(member) {
                 let mut inbound = peer.inbound.lock();
                 inbound.is_incomplete |= n_dropped > 0 && inbound.has_orphans;
-                if with_slow {
-                    inbound.has_orphans = false;
-                    inbound.has_former_orphans = false;
-                }
+                inbound.has_orphans &= !with_slow;
             }
             self.counters
                 .orphans_dropped
@@ -678,8 +702,11 @@ impl Engine {
         match verdict {
             Verdict::Closed => {}
             Verdict::LoadAllFrom(source) => self.load_all_from(source, effects),
-            Verdict::Open => self.open_gate(true, now, effects),
-            Verdict::OpenByLimit => self.open_gate(false, now, effects),
+            Verdict::Open | Verdict::OpenByLimit => {
+                if self.has_taken_copy(&progress, now, effects) {
+                    self.open_gate(verdict == Verdict::Open, now, effects);
+                }
+            }
         }
     }
 
@@ -745,6 +772,7 @@ impl Engine {
 
     fn open_gate(&self, complete: bool, now: Now, effects: &mut Effects) {
         self.note_ready_once(now);
+        self.renew_copied_graces(now);
         self.is_ready.store(true, Ordering::Relaxed);
         if !complete {
             self.counters.gate_limit_reached.store(1, Ordering::Relaxed);

@@ -23,8 +23,9 @@ struct Grace {
     slow_until: Millis,
     /// Only the orphans of slow clients are left.
     is_second_part: bool,
-    /// Another member told of the orphans: the member they belong to does not hold these connections any more.
-    is_told: bool,
+    /// Among the orphans are some that the member they belong to does not hold any more: of an earlier process of it, or
+    /// as another member or a copy on disk tells them.
+    has_former: bool,
 }
 
 /// Orphans whose time is over.
@@ -53,7 +54,13 @@ impl Graces {
         grace.until = grace.until.max(until);
         grace.slow_until = grace.slow_until.max(until + self.slow_extra);
         grace.is_second_part = false;
-        grace.is_told = false;
+    }
+
+    /// The orphans of a member, if any are left, are of an earlier process of it.
+    pub(crate) fn are_former(&self, id: MemberId) {
+        if let Some(grace) = self.running.lock().get_mut(&id) {
+            grace.has_former = true;
+        }
     }
 
     /// The same, as another member tells it: what is left of the whole grace, slow clients included.
@@ -63,7 +70,7 @@ impl Graces {
         grace.until = grace.until.max(now + (rest - self.slow_extra));
         grace.slow_until = grace.slow_until.max(now + rest);
         grace.is_second_part = false;
-        grace.is_told = true;
+        grace.has_former = true;
     }
 
     /// What is left of the whole grace of a member, slow clients included.
@@ -73,10 +80,10 @@ impl Graces {
     }
 
     /// Ends the grace of a member that turned out to be alive and to hold its connections. False when there was none,
-    /// or the orphans are of an earlier process of it.
+    /// or it does not hold all of them.
     pub(crate) fn end(&self, id: MemberId) -> bool {
         let mut running = self.running.lock();
-        running.get(&id).is_some_and(|g| !g.is_told) && running.remove(&id).is_some()
+        running.get(&id).is_some_and(|g| !g.has_former) && running.remove(&id).is_some()
     }
 
     /// What has to be dropped now; each part of a grace is told once.

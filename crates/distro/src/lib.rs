@@ -5,6 +5,7 @@
 
 pub mod codec;
 pub mod convert;
+mod copy;
 pub mod effect;
 pub mod engine;
 pub mod faults;
@@ -18,6 +19,7 @@ pub mod message;
 pub mod outbound;
 mod repairs;
 
+pub use copy::COPY_LIFE;
 pub use effect::{Effect, Effects, Report};
 pub use engine::{DistroConfig, DistroCounters, Engine, LinkId, PeerStatus};
 pub use faults::{Fault, Faults};

@@ -8,6 +8,7 @@ pub mod action;
 mod clients;
 pub mod config;
 mod connection;
+mod copy;
 mod dispatch;
 pub mod error;
 pub mod fuzzy;

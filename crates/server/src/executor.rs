@@ -17,6 +17,7 @@ use tracing::{debug, info, warn};
 
 use crate::clock::Clock;
 use crate::connections::{Connections, Delivery};
+use crate::ephemeral_copy::EphemeralCopy;
 use crate::grpc::outgoing::Outgoing;
 use crate::metrics::ShellMetrics;
 use crate::peer::Peers;
@@ -41,6 +42,7 @@ struct Shell {
     peers: OnceLock<Peers>,
     store: Option<Store>,
     udp: OnceLock<Udp>,
+    copy: OnceLock<EphemeralCopy>,
 }
 
 impl Executor {
@@ -57,6 +59,7 @@ impl Executor {
             peers: OnceLock::new(),
             store,
             udp: OnceLock::new(),
+            copy: OnceLock::new(),
         }))
     }
 
@@ -78,6 +81,26 @@ impl Executor {
     /// The UDP socket, once it is there.
     pub fn udp(&self) -> Option<&Udp> {
         self.0.udp.get()
+    }
+
+    /// Connects the copy of ephemeral instances on disk; called once at start, if there is to be one.
+    pub fn set_copy(&self, copy: EphemeralCopy) {
+        let _ = self.0.copy.set(copy);
+    }
+
+    /// The copy of ephemeral instances on disk, if there is to be one.
+    pub fn copy(&self) -> Option<&EphemeralCopy> {
+        self.0.copy.get()
+    }
+
+    /// Lets a thread of its own work on the copy on disk. The node asks for one piece of work at a time.
+    fn with_copy(&self, work: impl FnOnce(&EphemeralCopy, &Executor) + Send + 'static) {
+        let exec = self.clone();
+        tokio::task::spawn_blocking(move || {
+            if let Some(copy) = exec.copy() {
+                work(copy, &exec);
+            }
+        });
     }
 
     /// What keeps operator data on disk, if anything does.
@@ -181,6 +204,8 @@ impl Executor {
                     store.keep(&ops);
                 }
             }
+            Action::WriteCopy => self.with_copy(EphemeralCopy::write),
+            Action::ReadCopy => self.with_copy(EphemeralCopy::offer),
             Action::Report(report) => self.log(report),
             Action::Wake => self.0.wake.notify_one(),
             Action::Joined { member } => self.with_peers(|peers| peers.join(member)),

@@ -17,6 +17,7 @@ use tracing::{info, warn};
 use crate::client_app::{ClientApp, ClientLimits};
 use crate::clock::Clock;
 use crate::config::{Config, ConfigError};
+use crate::ephemeral_copy::EphemeralCopy;
 use crate::executor::Executor;
 use crate::http::app::{HttpApp, HttpSettings};
 use crate::log_levels::LogLevels;
@@ -106,6 +107,11 @@ pub async fn run(config: Config, log_levels: LogLevels) -> Result<(), StartError
         node.restore(kept, clock.now());
     }
     let exec = Executor::new(node.clone(), clock.clone(), store);
+    if let Some(dir) = &config.data_dir
+        && config.node.copy_period > Millis(0)
+    {
+        exec.set_copy(EphemeralCopy::new(dir, &config.node.self_address));
+    }
     let stop = CancellationToken::new();
     let tasks = TaskTracker::new();
     exec.set_udp(Udp::start(udp, exec.clone(), stop.clone()));
