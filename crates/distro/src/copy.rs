@@ -88,7 +88,8 @@ impl Engine {
             .filter(|p| matches!(p.contact, Contact::Loading | Contact::Ready))
             .count();
         let is_silent = peers.iter().any(|p| p.contact == Contact::Unknown);
-        let is_majority = n_heard + 1 > (peers.len() + 1) / 2;
+        let n_members = peers.len() + 1;
+        let is_majority = n_heard + 1 > n_members / 2;
         let is_cold = !copying.has_live && (is_majority || !is_silent);
         if !is_cold {
             copying.is_read = true;

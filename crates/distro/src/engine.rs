@@ -513,13 +513,9 @@ impl Engine {
             ProbeResult::Answer(_) if self.is_kept_dead(to) => ProbeResult::Missed,
             result => result,
         };
-        let result = match result {
-            ProbeResult::Answer(said) => {
-                self.note_cold(&said);
-                ProbeResult::Answer(said)
-            }
-            result => result,
-        };
+        if let ProbeResult::Answer(said) = &result {
+            self.note_cold(said);
+        }
         let was_dead = self.members.lock().peer(to).is_some_and(|m| m.death.is_some());
         let is_answer = matches!(result, ProbeResult::Answer(_));
         let death = self.members.lock().note(to, result, now.mono);
