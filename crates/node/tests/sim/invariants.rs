@@ -276,8 +276,10 @@ impl World {
     }
 
     fn all_run(&self) -> bool {
-        let is_ready = |n: &usize| self.slots[*n].node.as_ref().is_some_and(Node::is_ready);
-        self.wanted.iter().all(is_ready)
+        // One that stands still in a partition may go on with what it had.
+        let runs =
+            |n: &usize| !self.is_paused(*n) && self.slots[*n].node.as_ref().is_some_and(Node::is_ready);
+        self.wanted.iter().all(runs)
     }
 
     /// Invariants of a cluster that has come to rest.
