@@ -50,11 +50,16 @@ fn copy_of(node: &Node) -> PathBuf {
     node.log_path().with_file_name("data").join(name)
 }
 
-/// Waits until every node has written a copy that was begun now or later: the second one that is finished from now on.
+/// Waits until every node has written a copy that was begun now or later: one that was finished a second from now. Each
+/// look changes something, as a copy is written for a change only.
 async fn copied(cluster: &Cluster) {
     let now = SystemTime::now();
+    let other = Service::unique("other");
     for node in cluster.nodes() {
         eventually("the node has a new copy", SOON, || async {
+            let millis = now.elapsed()?.as_millis();
+            let instance = Instance::at("10.20.0.9", 80).meta("at", &millis.to_string());
+            node.http().register(&other, &instance).await?;
             let written = std::fs::metadata(copy_of(node))?.modified()?;
             ensure!(written > now + SECOND, "the last copy is from {written:?}");
             Ok(())
