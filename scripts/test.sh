@@ -7,6 +7,7 @@
 #   scripts/test.sh --ecosystem    also ecosystem: applications of Spring Cloud Alibaba and Dubbo
 #   scripts/test.sh --chaos        also chaos-full: nodes under a larger load and cut networks; needs root
 #   scripts/test.sh --soak         also soak: what takes minutes by the clock, about a quarter of an hour
+#   scripts/test.sh --sim          also sim: 20,000 seeds of the simulation, some hours
 #   scripts/test.sh --only NAME    one layer (repeatable)
 #
 # Installs what it needs besides Rust (python3-venv, Python packages; a JDK and Maven for --ecosystem) and fails where
@@ -16,7 +17,7 @@
 source "$(dirname "$0")/lib.sh"
 
 layers=(check unit build cluster golden clients chaos)
-extra=(other-clients ecosystem chaos-full soak)
+extra=(other-clients ecosystem chaos-full soak sim)
 only=() more=()
 while [ $# -gt 0 ]; do
   case $1 in
@@ -25,6 +26,7 @@ while [ $# -gt 0 ]; do
     --ecosystem) more+=(ecosystem) ;;
     --chaos) more+=(chaos-full) ;;
     --soak) more+=(soak) ;;
+    --sim) more+=(sim) ;;
     --only)
       [ $# -gt 1 ] || die "--only needs a name: ${layers[*]} ${extra[*]}"
       [[ " ${layers[*]} ${extra[*]} " == *" $2 "* ]] || die "unknown layer $2, there are: ${layers[*]} ${extra[*]}"
@@ -103,6 +105,9 @@ run_soak() {
   with_binary run_tests 'cluster-tests/soak' --ignored --nocapture --test-threads 6
   with_binary run_tests 'cluster-tests/crowds' --ignored --nocapture --test-threads 1
 }
+
+# Only what is ignored by default; prints how many seeds there were.
+run_sim() { run_tests 'crates/node/simulation' --ignored --nocapture; }
 
 run_golden() { with_binary run_tests 'cluster-tests/golden' --nocapture; }
 

@@ -27,6 +27,10 @@ pub enum Effect {
     Applied(MemberId, u64),
     /// Something is due before the time that the last tick named.
     Wake,
+    /// Write a copy of all rows to disk.
+    WriteCopy,
+    /// Hand the copy on disk in, if there is one that will do.
+    ReadCopy,
     /// Something that operators want to read in the log.
     Report(Report),
 }

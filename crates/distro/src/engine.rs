@@ -21,6 +21,7 @@ use rollcall_core::{Latencies, LatencyCounts, MemberId, Millis, Now, Registry, S
 use smol_str::SmolStr;
 
 use crate::codec::OLDEST_FORMAT;
+use crate::copy::Copying;
 use crate::detector::{BRIEF, DetectorCounts, Pace};
 use crate::effect::{Effect, Effects, Report};
 use crate::faults::{Fault, Faults};
@@ -70,6 +71,8 @@ pub struct DistroConfig {
     pub orphan_unreachable: Millis,
     /// How much longer rows stay whose client returns slowly.
     pub orphan_slow_extra: Millis,
+    /// Period of the copy of all rows on disk, which is offered after a cold start; 0 for none.
+    pub copy_period: Millis,
     /// Planted faults.
     pub faults: Faults,
 }
@@ -197,6 +200,7 @@ pub struct Engine {
     is_impaired: AtomicBool,
     pub(crate) graces: Graces,
     pub(crate) repairs: Repairs,
+    pub(crate) copying: Mutex<Copying>,
 }
 
 /// Progress of the start.
@@ -227,7 +231,8 @@ impl Engine {
             .iter()
             .map(|member| (member.id, Arc::new(Peer::new(member.id, None))))
             .collect();
-        let is_ready = peers.is_empty() || config.faults.has(Fault::NoGate);
+        let is_alone = peers.is_empty() && config.copy_period == Millis(0);
+        let is_ready = is_alone || config.faults.has(Fault::NoGate);
         let mapper = config.mapper.clone();
         let view = OwnershipView::new((me, is_ready, false), &members, mapper, None, now.mono);
         let epoch = if config.faults.has(Fault::ReusedEpoch) {
@@ -262,6 +267,7 @@ impl Engine {
             next_link: AtomicU64::new(1),
             graces: Graces::new(config.orphan_slow_extra),
             repairs: Repairs::default(),
+            copying: Mutex::default(),
             last_tick: AtomicU64::new(now.mono.0),
             went_on: AtomicU64::new(0),
             is_any_cut: AtomicBool::new(false),
@@ -523,6 +529,7 @@ impl Engine {
             next = next.min(end);
         }
         self.step_gate(now, effects);
+        self.tick_copy(now, effects);
         next
     }
 
@@ -569,14 +576,22 @@ impl Engine {
         let result = match result {
             // Whoever answers in another cluster's name is not the member that was asked for.
             ProbeResult::Answer(said) if self.check_probe(&said).is_err() => ProbeResult::Missed,
+            ProbeResult::Answer(_) if self.is_kept_dead(to) => ProbeResult::Missed,
             result => result,
         };
         if let ProbeResult::Answer(said) = &result {
             self.follow_clock(said, now);
+            self.note_cold(said);
         }
         self.members.lock().note(to, &result, now.mono);
         self.take_turnover(now, effects);
         self.carry_out(now, effects);
+    }
+
+    /// The planted [`Fault::NoReturn`].
+    fn is_kept_dead(&self, id: MemberId) -> bool {
+        let is_unreachable = |m: &Member| m.death == Some(Death::Unreachable);
+        self.config.faults.has(Fault::NoReturn) && self.members.lock().peer(id).is_some_and(is_unreachable)
     }
 
     /// Takes a probe of another member and answers it, in the format of the question.
@@ -592,6 +607,7 @@ impl Engine {
             });
         }
         self.follow_clock(probe, now);
+        self.note_cold(probe);
         self.members.lock().note_said(probe, now.mono);
         self.carry_out(now, effects);
         let mut members = self.members.lock();
@@ -736,6 +752,11 @@ impl Engine {
 
     // === orphans ===
 
+    /// The longest that any orphan stays.
+    pub(crate) fn longest_grace(&self) -> Millis {
+        self.config.orphan_unreachable + self.config.orphan_slow_extra
+    }
+
     pub(crate) fn begin_grace(&self, id: MemberId, death: Death, now: Now, effects: &mut Effects) {
         let grace = match death {
             _ if self.config.faults.has(Fault::NoOrphanGrace) => Millis(0),
@@ -767,7 +788,7 @@ impl Engine {
                 .peer(id)
                 .and_then(|m| m.said.as_ref())
                 .map(|said| said.boot);
-            boot.is_some() && boot == inbound.known_boot() && !inbound.has_former_orphans
+            boot.is_some() && boot == inbound.known_boot()
         };
         if is_same_process {
             self.graces.prolong(id, now + self.config.orphan_unreachable);
@@ -790,10 +811,7 @@ impl Engine {
             if let Some(peer) = self.peer(member) {
                 let mut inbound = peer.inbound.lock();
                 inbound.is_incomplete |= n_dropped > 0 && inbound.has_orphans;
-                if self.graces.is_over(member) {
-                    inbound.has_orphans = false;
-                    inbound.has_former_orphans = false;
-                }
+                inbound.has_orphans &= !self.graces.is_over(member);
             }
             self.counters
                 .orphans_dropped
@@ -821,8 +839,11 @@ impl Engine {
         match verdict {
             Verdict::Closed => {}
             Verdict::LoadAllFrom(source) => self.load_all_from(source, effects),
-            Verdict::Open => self.open_gate(true, now, effects),
-            Verdict::OpenByLimit => self.open_gate(false, now, effects),
+            Verdict::Open | Verdict::OpenByLimit => {
+                if self.has_taken_copy(&progress, now, effects) {
+                    self.open_gate(verdict == Verdict::Open, now, effects);
+                }
+            }
         }
     }
 
@@ -888,6 +909,7 @@ impl Engine {
 
     fn open_gate(&self, complete: bool, now: Now, effects: &mut Effects) {
         self.note_ready_once(now);
+        self.renew_copied_graces(now);
         self.is_ready.store(true, Ordering::Relaxed);
         if !complete {
             self.counters.gate_limit_reached.store(1, Ordering::Relaxed);

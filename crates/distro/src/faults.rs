@@ -30,6 +30,12 @@ pub enum Fault {
     NoTakeoverGrace = 1 << 10,
     /// Rows of a member that leaves the list are dropped at once.
     NoLeaveGrace = 1 << 11,
+    /// Rows of a copy on disk are offered as if their connections lived.
+    CopyLives = 1 << 20,
+    /// A copy on disk is used however old it is.
+    OldCopy = 1 << 21,
+    /// A member that was out of reach stays dead when it answers again.
+    NoReturn = 1 << 22,
 }
 
 /// The faults of one node.

@@ -26,8 +26,9 @@ struct Grace {
     slow_until: Millis,
     /// Only the orphans of slow clients are left.
     is_second_part: bool,
-    /// Another member told of the orphans: the member they belong to does not hold these connections any more.
-    is_told: bool,
+    /// Among the orphans are some that the member they belong to does not hold any more: of an earlier process of it, or
+    /// as another member or a copy on disk tells them.
+    has_former: bool,
 }
 
 /// Orphans whose time is over.
@@ -87,13 +88,22 @@ impl Graces {
         grace.until = grace.until.max(until);
         grace.slow_until = grace.slow_until.max(until + self.slow_extra);
         grace.is_second_part = false;
-        grace.is_told = false;
+    }
+
+    /// The orphans of a member, if any are left, are of an earlier process of it.
+    pub(crate) fn are_former(&self, id: MemberId) {
+        if let Some(grace) = self.running.lock().get_mut(&id) {
+            grace.has_former = true;
+        }
     }
 
     /// The grace of a member lasts until then at least, if one runs and its first part is not over.
     pub(crate) fn prolong(&self, id: MemberId, until: Millis) {
         let mut running = self.running.lock();
-        if let Some(grace) = running.get_mut(&id).filter(|g| !g.is_told && !g.is_second_part) {
+        if let Some(grace) = running
+            .get_mut(&id)
+            .filter(|g| !g.has_former && !g.is_second_part)
+        {
             grace.until = grace.until.max(until);
             grace.slow_until = grace.slow_until.max(until + self.slow_extra);
         }
@@ -107,7 +117,7 @@ impl Graces {
         grace.until = grace.until.max(now + (rest - self.slow_extra));
         grace.slow_until = grace.slow_until.max(now + rest);
         grace.is_second_part = false;
-        grace.is_told = true;
+        grace.has_former = true;
     }
 
     /// What is left of the whole grace of a member, slow clients included.
@@ -117,10 +127,10 @@ impl Graces {
     }
 
     /// Ends the grace of a member that turned out to be alive and to hold its connections. False when there was none,
-    /// or the orphans are of an earlier process of it.
+    /// or it does not hold all of them.
     pub(crate) fn end(&self, id: MemberId) -> bool {
         let mut running = self.running.lock();
-        let ends = running.get(&id).is_some_and(|g| !g.is_told) && running.remove(&id).is_some();
+        let ends = running.get(&id).is_some_and(|g| !g.has_former) && running.remove(&id).is_some();
         if ends {
             self.dropping.lock().remove(&id);
         }

@@ -42,8 +42,6 @@ pub(crate) struct Inbound {
     pub(crate) is_incomplete: bool,
     /// Among its orphans here are rows of the process whose log is followed.
     pub(crate) has_orphans: bool,
-    /// Among them are rows of an earlier process.
-    pub(crate) has_former_orphans: bool,
     is_ack_due: bool,
     /// When the last frame came, or the link was taken.
     heard: Millis,
@@ -157,7 +155,7 @@ impl Engine {
                 return Err(LinkRefusal::EpochUsed { at_least: epoch + 1 });
             }
             self.take_process(&peer, &mut inbound, process, now, effects);
-        } else if is_same_process && !inbound.has_former_orphans && self.graces.end(peer.id) {
+        } else if is_same_process && self.graces.end(peer.id) {
             inbound.has_orphans = false;
             self.registry.unmark_orphans(peer.id, now, &mut effects.changes);
         }
@@ -208,8 +206,8 @@ impl Engine {
             if self.registry.mark_orphans(peer.id, now, &mut effects.changes) > 0 {
                 self.graces.grant(peer.id, now.mono + self.config.orphan_gone);
             }
+            self.graces.are_former(peer.id);
             *inbound = Inbound {
-                has_former_orphans: true,
                 heard: inbound.heard,
                 ..Inbound::default()
             };
@@ -362,25 +360,7 @@ impl Engine {
                 remaining,
                 rows,
             } => {
-                let origin = MemberId(origin);
-                let longest = self.config.orphan_unreachable + self.config.orphan_slow_extra;
-                self.graces
-                    .grant_rest(origin, Millis(remaining).min(longest), now.mono);
-                for op in rows {
-                    if let RowOp::Publish {
-                        client,
-                        service,
-                        instance,
-                        stamp,
-                    } = row_op(op, origin)
-                        // A member that lost sight of this one may still show what it has withdrawn meanwhile.
-                        && !self.has_opened(client)
-                    {
-                        let changes = &mut effects.changes;
-                        self.registry
-                            .apply_orphan(client, &service, instance, stamp, now, changes);
-                    }
-                }
+                self.take_orphans(MemberId(origin), Millis(remaining), rows, now, effects);
             }
             Frame::SnapshotEnd => {
                 inbound.loading = None;
@@ -426,6 +406,34 @@ impl Engine {
         Ok(())
     }
 
+    /// Takes orphans that another member shows, or a copy on disk holds, with what is left of their grace.
+    pub(crate) fn take_orphans(
+        &self,
+        origin: MemberId,
+        rest: Millis,
+        rows: Vec<Op>,
+        now: Now,
+        effects: &mut Effects,
+    ) {
+        let rest = rest.min(self.longest_grace());
+        self.graces.grant_rest(origin, rest, now.mono);
+        for op in rows {
+            if let RowOp::Publish {
+                client,
+                service,
+                instance,
+                stamp,
+            } = row_op(op, origin)
+                // A member that lost sight of this one may still show what it has withdrawn meanwhile.
+                && !self.has_opened(client)
+            {
+                let changes = &mut effects.changes;
+                self.registry
+                    .apply_orphan(client, &service, instance, stamp, now, changes);
+            }
+        }
+    }
+
     fn end_all_load(&self, followed: Vec<Followed>) {
         let is_unknown = |f: &Followed| {
             let id = MemberId(f.member);
@@ -441,7 +449,7 @@ impl Engine {
         });
     }
 
-    fn apply(&self, origin: MemberId, op: Op, now: Now, effects: &mut Effects) {
+    pub(crate) fn apply(&self, origin: MemberId, op: Op, now: Now, effects: &mut Effects) {
         let changes = &mut effects.changes;
         match row_op(op, origin) {
             RowOp::Publish {

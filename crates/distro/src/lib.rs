@@ -5,6 +5,7 @@
 
 pub mod codec;
 pub mod convert;
+mod copy;
 mod detector;
 pub mod effect;
 pub mod engine;
@@ -21,6 +22,7 @@ mod probe;
 mod relay;
 mod repairs;
 
+pub use copy::COPY_LIFE;
 pub use detector::{DetectorCounts, Pace};
 pub use effect::{Effect, Effects, Report};
 pub use engine::{DistroConfig, DistroCounters, Engine, LinkId, PeerStatus};

@@ -337,7 +337,7 @@ impl MemberTable {
         match result {
             ProbeResult::Answer(probe) => {
                 if let Some(member) = self.peers.get_mut(at).filter(|m| m.said.is_none()) {
-                    member.said = Some(state_of(probe));
+                    member.said = Some(probe.state());
                     self.detector.steps_mut().is_news = true;
                 }
                 self.note_answered(at, now);
@@ -369,7 +369,7 @@ impl MemberTable {
         if let Some(members) = members {
             self.note_list(at, members);
         }
-        self.learn(at, state_of(probe), true);
+        self.learn(at, probe.state(), true);
         self.match_list(at);
         if let Probe::Brief(brief) = probe {
             self.hear(id, brief, now);
@@ -421,13 +421,6 @@ impl MemberTable {
             member.misses = member.misses.max(1);
         }
         self.doubt(id);
-    }
-}
-
-fn state_of(probe: &Probe) -> State {
-    match probe {
-        Probe::Full(full) => full.state(),
-        Probe::Brief(brief) => brief.state,
     }
 }
 

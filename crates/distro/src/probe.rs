@@ -25,6 +25,14 @@ impl Probe {
         }
     }
 
+    /// What the sender says of itself.
+    pub(crate) fn state(&self) -> State {
+        match self {
+            Probe::Full(full) => full.state(),
+            Probe::Brief(brief) => brief.state,
+        }
+    }
+
     /// Names of the cluster and of the rule of ownership.
     pub(crate) fn names(&self) -> (&str, &str) {
         match self {

@@ -70,6 +70,7 @@ impl Cluster {
                 probe_interval: Millis::secs(1),
                 probe_misses: 3,
                 newest_format: newest_format(at),
+                copy_period: Millis(0),
                 verify_interval: Millis::secs(1),
                 gate_limit: Millis(0),
                 orphan_gone: Millis::secs(15),

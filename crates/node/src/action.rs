@@ -172,6 +172,12 @@ pub enum Action {
         /// Verdicts are held.
         holds: bool,
     },
+    /// Write a copy of all ephemeral instances to disk, in the background, and report by
+    /// [`copy_written`](crate::Node::copy_written). Not asked for again before that.
+    WriteCopy,
+    /// Hand in the copy on disk by [`take_copy`](crate::Node::take_copy), and report by
+    /// [`copy_taken`](crate::Node::copy_taken), also when there is none that will do. The node waits for it.
+    ReadCopy,
     /// Tell operators, in the log.
     Report(Report),
     /// Something is due at once: call `tick` soon, without waiting for the next deadline.

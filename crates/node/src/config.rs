@@ -52,6 +52,8 @@ pub struct NodeConfig {
     pub orphan_unreachable: Millis,
     /// How much longer rows stay whose client registers again only every half minute.
     pub orphan_slow_extra: Millis,
+    /// Period of the copy of ephemeral instances on disk; 0 for none. Default 0.
+    pub copy_period: Millis,
     /// Period of the probes. Default 1 s.
     pub probe_interval: Millis,
     /// How long the shell waits for a probe's answer. Default 900 ms.
@@ -112,6 +114,7 @@ impl NodeConfig {
             orphan_gone: Millis::secs(15),
             orphan_unreachable: Millis::secs(30),
             orphan_slow_extra: Millis::secs(25),
+            copy_period: Millis(0),
             probe_interval: Millis::secs(1),
             probe_timeout: Millis(900),
             probe_misses: 3,

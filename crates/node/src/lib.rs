@@ -10,6 +10,7 @@ mod brake;
 mod clients;
 pub mod config;
 mod connection;
+mod copy;
 mod dispatch;
 pub mod error;
 pub mod fuzzy;

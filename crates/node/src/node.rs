@@ -87,6 +87,7 @@ impl Node {
             orphan_gone: config.orphan_gone,
             orphan_unreachable: config.orphan_unreachable,
             orphan_slow_extra: config.orphan_slow_extra,
+            copy_period: config.copy_period,
             faults: config.faults,
         };
         Node {
@@ -320,6 +321,8 @@ impl Node {
                     actions.push(Action::Left { member });
                     self.forward_elsewhere(member, now, actions);
                 }
+                Effect::WriteCopy => actions.push(Action::WriteCopy),
+                Effect::ReadCopy => actions.push(Action::ReadCopy),
                 Effect::Report(report) => {
                     match report {
                         Report::Unlisted => self.send_clients_away(now, actions),

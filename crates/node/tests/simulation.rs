@@ -21,9 +21,14 @@ const CHANGING_FAILED_ONCE: &[u64] = &[16, 30, 57, 73, 91, 102, 181, 191];
 const DEFAULT_CHANGING: u64 = 70;
 
 /// The same, of seeds in which the network falls apart.
-const PARTITIONED_FAILED_ONCE: &[u64] = &[];
+const PARTITIONED_FAILED_ONCE: &[u64] = &[84, 117, 160];
 
 const DEFAULT_PARTITIONED: u64 = 80;
+
+/// The same, of seeds in which all nodes lose power.
+const DARK_FAILED_ONCE: &[u64] = &[];
+
+const DEFAULT_DARK: u64 = 50;
 
 fn from_env(name: &str) -> Option<u64> {
     std::env::var(name).ok().and_then(|text| text.parse().ok())
@@ -42,6 +47,18 @@ fn run_plan(plan: Plan) -> Report {
 
 fn run_seed(seed: u64) -> Report {
     run_plan(Plan::of(seed))
+}
+
+/// Seeds of each kind of plan in the long run.
+const MANY_SEEDS: u64 = 5_000;
+
+/// Takes hours; `ROLLCALL_SIM_SEEDS` sets another number of seeds of each kind.
+#[test]
+#[ignore = "run by scripts/test.sh --sim"]
+fn invariants_hold_in_many_seeds() {
+    let plans: [fn(u64) -> Plan; 4] = [Plan::of, Plan::changing, Plan::partitioned, Plan::dark];
+    let n_seeds: usize = plans.map(|plan| run_seeds(plan, &[], MANY_SEEDS).0).iter().sum();
+    println!("invariants held in {n_seeds} seeds");
 }
 
 /// Runs the plans of all seeds that are asked for, on all cores. Returns the sum, and how many there were.
@@ -126,6 +143,17 @@ fn invariants_hold_while_the_network_falls_apart() {
 }
 
 #[test]
+fn invariants_hold_when_all_nodes_lose_power() {
+    let (n_seeds, total) = run_seeds(Plan::dark, DARK_FAILED_ONCE, DEFAULT_DARK);
+    if n_seeds > 20 {
+        assert!(
+            total.blackouts > 0 && total.copies_used > 0,
+            "a kind of blackout never happened: {total:?}"
+        );
+    }
+}
+
+#[test]
 fn the_same_seed_gives_the_same_trace() {
     let (a, b, other) = (run_seed(7), run_seed(7), run_seed(8));
     assert_eq!(a, b);
@@ -148,12 +176,17 @@ fn every_planted_fault_is_caught() {
         Fault::NoExpiry,
         Fault::NoTakeoverGrace,
         Fault::NoLeaveGrace,
+        Fault::CopyLives,
+        Fault::OldCopy,
+        Fault::NoReturn,
     ];
     let mut missed = Vec::new();
     for fault in faults {
         let caught = (1..=40).find_map(|seed| {
             let plan = match fault {
                 Fault::NoTakeoverGrace | Fault::NoLeaveGrace => Plan::changing(seed),
+                Fault::CopyLives | Fault::OldCopy => Plan::dark(seed),
+                Fault::NoReturn => Plan::partitioned(seed),
                 _ => Plan::of(seed),
             };
             let plan = Plan {

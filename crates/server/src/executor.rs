@@ -18,6 +18,7 @@ use tracing::{debug, info, warn};
 
 use crate::clock::Clock;
 use crate::connections::{Connections, Delivery, Progress};
+use crate::ephemeral_copy::EphemeralCopy;
 use crate::grpc::outgoing::Outgoing;
 use crate::load::{Load, Want};
 use crate::metrics::ShellMetrics;
@@ -46,6 +47,7 @@ struct Shell {
     udp: OnceLock<Udp>,
     load: OnceLock<Load>,
     newcomers: OnceLock<Newcomers>,
+    copy: OnceLock<EphemeralCopy>,
 }
 
 impl Executor {
@@ -64,6 +66,7 @@ impl Executor {
             udp: OnceLock::new(),
             load: OnceLock::new(),
             newcomers: OnceLock::new(),
+            copy: OnceLock::new(),
         }))
     }
 
@@ -113,6 +116,26 @@ impl Executor {
     /// [`NodeError::Overloaded`].
     pub fn admit(&self, want: Want) -> Result<(), NodeError> {
         self.load().map_or(Ok(()), |load| load.admit(want, self.now()))
+    }
+
+    /// Connects the copy of ephemeral instances on disk; called once at start, if there is to be one.
+    pub fn set_copy(&self, copy: EphemeralCopy) {
+        let _ = self.0.copy.set(copy);
+    }
+
+    /// The copy of ephemeral instances on disk, if there is to be one.
+    pub fn copy(&self) -> Option<&EphemeralCopy> {
+        self.0.copy.get()
+    }
+
+    /// Lets a thread of its own work on the copy on disk. The node asks for one piece of work at a time.
+    fn with_copy(&self, work: impl FnOnce(&EphemeralCopy, &Executor) + Send + 'static) {
+        let exec = self.clone();
+        tokio::task::spawn_blocking(move || {
+            if let Some(copy) = exec.copy() {
+                work(copy, &exec);
+            }
+        });
     }
 
     /// What keeps operator data on disk, if anything does.
@@ -217,6 +240,8 @@ impl Executor {
                 }
             }
             Action::Brake { what, silence, holds } => log_brake(what, silence, holds),
+            Action::WriteCopy => self.with_copy(EphemeralCopy::write),
+            Action::ReadCopy => self.with_copy(EphemeralCopy::offer),
             Action::Report(report) => self.log(report),
             Action::Wake => self.0.wake.notify_one(),
             Action::Joined { member } => self.with_peers(|peers| peers.join(member)),

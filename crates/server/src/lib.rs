@@ -6,6 +6,7 @@ pub mod client_app;
 pub mod clock;
 pub mod config;
 pub mod connections;
+pub mod ephemeral_copy;
 pub mod error;
 pub mod executor;
 pub mod explain;

@@ -221,6 +221,26 @@ pub fn gather(exec: &Executor, census: &Census, load: MachineLoad) -> Vec<Family
         "Pushes over UDP that wait for the socket",
         exec.udp().map_or(0, Udp::n_waiting) as u64,
     );
+    if let Some(copy) = exec.copy() {
+        let since = copy.written_at().map(|at| now.wall.since(at).0 / 1000);
+        if let Some(age) = since {
+            gauge(
+                "rollcall_copy_age_seconds",
+                "Age of the last copy of ephemeral instances that this process wrote",
+                age,
+            );
+        }
+        gauge(
+            "rollcall_copy_bytes",
+            "Size of the last copy of ephemeral instances that this process wrote",
+            copy.size(),
+        );
+        families.push(counter((
+            "rollcall_copy_failures",
+            "Copies of ephemeral instances that could not be written",
+            copy.n_failures(),
+        )));
+    }
     families.push(counter((
         "rollcall_busy_refused",
         "Connections and requests turned away because the process was too far behind",

@@ -19,6 +19,7 @@ use tracing::{info, warn};
 use crate::client_app::{ClientApp, ClientLimits};
 use crate::clock::Clock;
 use crate::config::{Config, ConfigError};
+use crate::ephemeral_copy::EphemeralCopy;
 use crate::executor::Executor;
 use crate::http::app::{HttpApp, HttpSettings};
 use crate::load::Load;
@@ -175,6 +176,11 @@ impl Process {
             node.restore(kept, clock.now());
         }
         let exec = Executor::new(node.clone(), clock.clone(), store);
+        if let Some(dir) = &config.data_dir
+            && config.node.copy_period > Millis(0)
+        {
+            exec.set_copy(EphemeralCopy::new(dir, &config.node.self_address));
+        }
         let (stop, peers_stop) = (CancellationToken::new(), CancellationToken::new());
         let tasks = TaskTracker::new();
         if let Some(udp) = sockets.udp {

@@ -73,6 +73,15 @@ impl Registry {
 
     /// The orphans of a bucket with their connections, sorted by service and row.
     pub fn bucket_orphans(&self, bucket: usize) -> Vec<(ClientId, RowOp)> {
+        self.connection_rows(bucket, true)
+    }
+
+    /// All rows of connections in a bucket, of living ones and orphans, sorted in the same way.
+    pub fn bucket_connection_rows(&self, bucket: usize) -> Vec<(ClientId, RowOp)> {
+        self.connection_rows(bucket, false)
+    }
+
+    fn connection_rows(&self, bucket: usize, only_orphans: bool) -> Vec<(ClientId, RowOp)> {
         let mut found = Vec::new();
         for service in self.services_in(bucket) {
             let rows = service.rows.lock();
@@ -80,7 +89,7 @@ impl Registry {
                 .iter()
                 .flat_map(|row| row.publications.iter())
                 .filter_map(|p| match p.publisher {
-                    Publisher::Connection(client) if p.is_orphan => {
+                    Publisher::Connection(client) if p.is_orphan || !only_orphans => {
                         Some((p.instance.row_key(), client, p.clone()))
                     }
                     _ => None,
@@ -104,7 +113,8 @@ impl Registry {
         found
     }
 
-    /// Takes an orphan that another member still shows. A row with a live publisher is left alone.
+    /// Takes an orphan that another member still shows. A row with a live publisher, or a newer version of the orphan, is
+    /// left alone.
     pub fn apply_orphan(
         &self,
         client: ClientId,
@@ -121,12 +131,11 @@ impl Registry {
         let published = self.clients.get_or_add(client);
         let mut published = published.lock();
         let is_taken = self.edit(service, now.mono, changes, |edit| {
-            let is_live = edit
-                .rows
-                .find(hash)
-                .is_some_and(|r| r.publications.iter().any(|p| !p.is_orphan));
-            if !is_live {
-                let publisher = Publisher::Connection(client);
+            let publisher = Publisher::Connection(client);
+            let is_better = |p: &Publication| !p.is_orphan || (p.publisher == publisher && p.stamp > stamp);
+            let row = edit.rows.find(hash);
+            let is_settled = row.is_some_and(|r| r.publications.iter().any(is_better));
+            if !is_settled {
                 edit.set(
                     hash,
                     &key,
@@ -138,7 +147,7 @@ impl Registry {
                     },
                 );
             }
-            !is_live
+            !is_settled
         });
         if is_taken {
             published.add_row(service, hash);

@@ -404,6 +404,32 @@ impl World {
         self.retry(client);
     }
 
+    /// Some clients are gone while there is no node; their rows have to go, or must not even come.
+    pub(super) fn clients_die(&mut self, at: u64, is_forgotten: bool) {
+        for client in 0..self.clients.sdk.len() {
+            if self.rng.u32(0..3) != 0 {
+                continue;
+            }
+            let publishes = std::mem::take(&mut self.clients.sdk[client].publishes);
+            self.clients.sdk[client].subscribes.clear();
+            for (service, rows) in publishes {
+                for (port, weight) in rows {
+                    let row = instance(client, port, weight);
+                    self.oracle.died(&service, &row, is_forgotten, at);
+                }
+            }
+        }
+        for at_client in 0..self.clients.beating.len() {
+            if self.rng.u32(0..3) == 0
+                && let Some((service, weight)) = self.clients.beating[at_client].registered.take()
+            {
+                self.clients.beating[at_client].is_silent = true;
+                let row = instance(at_client + 100, 9000, weight);
+                self.oracle.died(&service, &row, is_forgotten, at);
+            }
+        }
+    }
+
     /// A list arrives. Like the Go client, the subscriber drops what is not newer than what it holds.
     pub(super) fn push(&mut self, n: usize, life: u64, push: Push) -> Result<(), Broken> {
         if !self.is_alive(n, life) {

@@ -250,7 +250,11 @@ impl World {
                 }
             }
             match &mut promise.state {
-                State::Alive { .. } if promise.shown_by.len() >= ready.len() && !ready.is_empty() => {
+                State::Alive { .. }
+                    if promise.shown_by.len() >= ready.len()
+                        && !ready.is_empty()
+                        && self.is_home_live(promise.home, promise.home_since) =>
+                {
                     promise.replicated_at.get_or_insert(now);
                 }
                 State::Dead { left, since, .. } if all_run && n_listed == 0 && now > *since + 2_000 => {
@@ -262,9 +266,20 @@ impl World {
         Ok(())
     }
 
+    /// The connection of a row is open, so that all hear of the row in its present version; copies of different age may
+    /// tell of others.
+    fn is_home_live(&self, home: Home, since: u64) -> bool {
+        match home {
+            Home::Connection(home) => self.oracle.ready_at.get(&home).is_some_and(|at| *at <= since),
+            Home::Beats(_) | Home::Anywhere => true,
+        }
+    }
+
     fn all_run(&self) -> bool {
-        let is_ready = |n: &usize| self.slots[*n].node.as_ref().is_some_and(Node::is_ready);
-        self.wanted.iter().all(is_ready)
+        // One that stands still in a partition may go on with what it had.
+        let runs =
+            |n: &usize| !self.is_paused(*n) && self.slots[*n].node.as_ref().is_some_and(Node::is_ready);
+        self.wanted.iter().all(runs)
     }
 
     /// Invariants of a cluster that has come to rest.

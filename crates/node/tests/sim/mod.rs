@@ -2,6 +2,7 @@
 //!
 //! Everything is drawn from one seed; the same seed gives the same trace hash.
 
+pub(crate) mod blackout;
 pub(crate) mod clients;
 pub(crate) mod clocks;
 pub(crate) mod invariants;
@@ -34,6 +35,12 @@ pub(crate) struct Plan {
     pub(crate) n_list_changes: usize,
     /// Partitions of the network, each healed before the next.
     pub(crate) n_partitions: usize,
+    /// Losses of power of all nodes at once.
+    pub(crate) n_blackouts: usize,
+    /// The power stays away for so long that the copies on disk grow too old.
+    pub(crate) has_long_blackout: bool,
+    /// Period of the copies on disk, in milliseconds; 0 for none.
+    pub(crate) copy_period: u64,
     /// Wall clocks that somebody sets.
     pub(crate) n_clock_jumps: usize,
     /// A fault planted in every node.
@@ -60,6 +67,9 @@ impl Plan {
             n_crashes: 3,
             n_list_changes: 0,
             n_partitions: 0,
+            n_blackouts: 0,
+            has_long_blackout: false,
+            copy_period: 0,
             n_clock_jumps: if seed.is_multiple_of(3) { 3 } else { 0 },
             planted: None,
             print_trace: false,
@@ -93,6 +103,19 @@ impl Plan {
     }
 }
 
+impl Plan {
+    /// A run in which all nodes lose power at once, most of them with copies on disk.
+    pub(crate) fn dark(seed: u64) -> Self {
+        Plan {
+            n_crashes: 1,
+            n_blackouts: 1,
+            has_long_blackout: seed % 8 == 5,
+            copy_period: if seed % 4 == 3 { 0 } else { blackout::COPY_PERIOD },
+            ..Plan::of(seed)
+        }
+    }
+}
+
 /// What a run did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Report {
@@ -118,6 +141,10 @@ pub(crate) struct Report {
     pub(crate) healed: u64,
     /// Longest time that this took, in milliseconds.
     pub(crate) slowest_heal: u64,
+    /// Losses of power.
+    pub(crate) blackouts: u64,
+    /// Copies that were offered after them.
+    pub(crate) copies_used: u64,
     /// Wall clocks set.
     pub(crate) clocks_set: u64,
     /// Nodes crashed.
@@ -152,6 +179,8 @@ impl std::ops::AddAssign for Report {
         self.one_way += other.one_way;
         self.healed += other.healed;
         self.slowest_heal = self.slowest_heal.max(other.slowest_heal);
+        self.blackouts += other.blackouts;
+        self.copies_used += other.copies_used;
         self.clocks_set += other.clocks_set;
         self.crashed += other.crashed;
         self.restarted += other.restarted;

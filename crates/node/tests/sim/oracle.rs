@@ -181,6 +181,12 @@ impl Oracle {
         );
     }
 
+    /// Its client is gone together with all nodes; `left`: they have nothing from which it could come back.
+    pub(super) fn died(&mut self, service: &ServiceKey, instance: &Instance, left: bool, since: u64) {
+        let silent = true;
+        self.set(service, instance, State::Dead { since, silent, left });
+    }
+
     pub(super) fn silenced(&mut self, service: &ServiceKey, instance: &Instance, now: u64) {
         self.set(
             service,

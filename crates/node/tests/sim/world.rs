@@ -22,6 +22,8 @@ use super::{Broken, Plan, Report};
 const BUSY: u64 = 150_000;
 /// Virtual time after that in which the cluster has to come to rest: longer than any grace and any beat time-out.
 const QUIET: u64 = 90_000;
+/// Longest time without power.
+const LONGEST_BLACKOUT: u64 = 720_000;
 /// Period of the checks.
 const CHECK: u64 = 100;
 /// How long the shell waits for a probe and for a forward.
@@ -60,6 +62,12 @@ pub(super) enum Event {
     InboundLost(usize, u64, LinkId),
     /// The next partition begins.
     Partition,
+    /// A copy is on the disk of a node, with the wall time at which it was begun.
+    CopyWritten(usize, u64, u64, Vec<Frame>),
+    /// The disk of a node has found its copy.
+    CopyRead(usize, u64),
+    /// All nodes lose power.
+    Blackout,
     /// Somebody sets the wall clock of a node.
     SetClock,
     /// These links are cut from now on, and no others.
@@ -115,6 +123,8 @@ pub(super) struct Slot {
     next_ticket: u64,
     /// What the node wants kept for its next life.
     disk: BTreeMap<String, RowOp>,
+    /// The copy of its rows, with the wall time at which it was begun.
+    pub(super) copy: Option<(u64, Vec<Frame>)>,
 }
 
 pub(super) struct World {
@@ -162,6 +172,7 @@ impl World {
             tickets: BTreeMap::new(),
             next_ticket: 0,
             disk: BTreeMap::new(),
+            copy: None,
         };
         let mut world = World {
             plan,
@@ -212,6 +223,10 @@ impl World {
             let at = start + world.rng.u64(5_000..15_000);
             world.at(at, Event::ChangeList);
         }
+        if plan.n_blackouts > 0 {
+            let at = start + world.rng.u64(30_000..100_000);
+            world.at(at, Event::Blackout);
+        }
         for _ in 0..plan.n_clock_jumps {
             let at = start + world.rng.u64(0..BUSY);
             world.at(at, Event::SetClock);
@@ -235,7 +250,7 @@ impl World {
     }
 
     pub(super) fn run(mut self) -> Result<Report, Broken> {
-        let end = 5_000 + BUSY + QUIET;
+        let end = self.busy_until() + QUIET;
         while let Some(Reverse((time, id))) = self.queue.pop() {
             if time > end {
                 break;
@@ -261,7 +276,11 @@ impl World {
     }
 
     pub(super) fn busy_until(&self) -> u64 {
-        5_000 + BUSY
+        let dark = match self.plan.has_long_blackout {
+            true => LONGEST_BLACKOUT,
+            false => 0,
+        };
+        5_000 + BUSY + dark
     }
 
     pub(super) fn clock(&self, n: usize) -> Now {
@@ -336,6 +355,8 @@ impl World {
                     self.slots[n].disk.insert(key, op);
                 }
             }
+            Action::WriteCopy => self.write_copy(n),
+            Action::ReadCopy => self.read_copy(n),
             Action::Wake => self.after(0, Event::Tick(n, life, true)),
             Action::LinkReady { member } => {
                 let to = self.index(member);
@@ -511,6 +532,18 @@ impl World {
                     self.with(n, |node, now, actions| node.inbound_down(link, now, actions));
                 }
             }
+            Event::CopyWritten(n, life, wall, parts) => {
+                if self.is_alive(n, life) {
+                    self.slots[n].copy = Some((wall, parts));
+                    self.with(n, |node, _, _| node.copy_written());
+                }
+            }
+            Event::CopyRead(n, life) => {
+                if self.is_alive(n, life) {
+                    self.copy_read(n);
+                }
+            }
+            Event::Blackout => self.blackout(),
             Event::Partition => self.partition(),
             Event::SetClock => self.set_clock(),
             Event::Cut(cuts) => self.set_cuts(cuts),
@@ -901,6 +934,7 @@ impl World {
             // So small that a member that stands still falls out of it: the rest is up to the digests.
             config.log_capacity = 16;
         }
+        config.copy_period = Millis(self.plan.copy_period);
         if let Some(fault) = self.plan.planted {
             config.faults = Faults::plant(fault);
         }

@@ -137,6 +137,12 @@ fn node(draft: &Draft, advertise: &str, members: &[SmolStr]) -> Result<NodeConfi
         answer_budget
     );
     node.push_delay = draft.push_delay;
+    node.copy_period = draft.ephemeral_copy.unwrap_or(Millis(0));
+    if node.copy_period > Millis(0) && draft.data_dir.as_deref() == Some("none") {
+        let rule = "needs a directory to lie in, and data_dir is none";
+        let source = draft.source("ephemeral_copy");
+        return Err(ConfigError::new("ephemeral_copy", source, rule.to_owned()));
+    }
     for (key, value, other, least) in [
         ("drop_after", node.drop_after, "detect_after", node.detect_after),
         (

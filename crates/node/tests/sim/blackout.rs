@@ -1,0 +1,82 @@
+//! Loss of power of all nodes at once, and the copies on their disks.
+
+use rollcall_core::Millis;
+use rollcall_distro::COPY_LIFE;
+
+use super::oracle::State;
+use super::world::{Event, World};
+
+/// What was written longer than this before the loss is in every copy: the period of the copies, and a slow disk.
+const COPIED: u64 = 20_000;
+/// The copies are this far apart.
+pub(super) const COPY_PERIOD: u64 = 10_000;
+/// What was removed so recently may be in some copy.
+const MAY_COME_BACK: u64 = 60_000;
+
+impl World {
+    pub(super) fn write_copy(&mut self, n: usize) {
+        let life = self.slots[n].life;
+        let wall = self.clock(n).wall.0;
+        let parts = self.slots[n]
+            .node
+            .as_ref()
+            .map(|node| node.copy_parts().collect());
+        let disk = self.rng.u64(0..5_000);
+        self.after(disk, Event::CopyWritten(n, life, wall, parts.unwrap_or_default()));
+    }
+
+    pub(super) fn read_copy(&mut self, n: usize) {
+        let life = self.slots[n].life;
+        let disk = self.rng.u64(0..500);
+        self.after(disk, Event::CopyRead(n, life));
+    }
+
+    pub(super) fn copy_read(&mut self, n: usize) {
+        if let Some((wall, parts)) = self.slots[n].copy.clone() {
+            let is_young = self.with(n, |node, now, _| node.is_copy_young(Millis(wall), now));
+            if is_young == Some(true) {
+                self.report.copies_used += 1;
+                for part in parts {
+                    self.with(n, |node, now, actions| node.take_copy(part, now, actions));
+                }
+            }
+        }
+        self.with(n, |node, now, actions| node.copy_taken(now, actions));
+    }
+
+    /// All nodes lose power, some clients with them. They come back one after the other.
+    pub(super) fn blackout(&mut self) {
+        if !self.is_quiet() {
+            if self.is_busy() {
+                self.after(1_000, Event::Blackout);
+            }
+            return;
+        }
+        self.report.blackouts += 1;
+        let is_long = self.plan.has_long_blackout;
+        let down = match is_long {
+            true => COPY_LIFE.0 + 100_000,
+            false => self.rng.u64(500..15_000),
+        };
+        let has_copies = self.plan.copy_period > 0 && !is_long;
+        for n in self.wanted.clone() {
+            self.take_down(n);
+            let at = down + self.rng.u64(0..4_000);
+            self.after(at, Event::Restart(n));
+        }
+        let back = self.now + down;
+        for promise in self.oracle.rows.values_mut() {
+            let is_copied = promise.replicated_at.is_some() && promise.home_since + COPIED < self.now;
+            if !has_copies || !is_copied {
+                promise.replicated_at = None;
+            }
+            if let State::Dead { since, left, .. } = &mut promise.state
+                && *since + MAY_COME_BACK > self.now
+            {
+                *since = back;
+                *left &= !has_copies;
+            }
+        }
+        self.clients_die(back, !has_copies);
+    }
+}
