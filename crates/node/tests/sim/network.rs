@@ -21,6 +21,9 @@ const RESEND: u64 = 3_000;
 /// Links that are cut, by the direction of the messages that are lost.
 pub(super) type Cuts = BTreeSet<(usize, usize)>;
 
+/// Pairs of nodes.
+type Pairs = Vec<(usize, usize)>;
+
 /// How well two nodes reach each other.
 #[derive(Clone, Copy, Debug, Default)]
 struct Pair {
@@ -130,7 +133,7 @@ impl Network {
     }
 
     /// Takes another set of cuts; returns the pairs that are cut now and were not, and those of which the reverse holds.
-    fn change(&mut self, cuts: Cuts, now: u64) -> (Vec<(usize, usize)>, Vec<(usize, usize)>) {
+    fn change(&mut self, cuts: Cuts, now: u64) -> (Pairs, Pairs) {
         let settled: Vec<u64> = self
             .pairs
             .keys()
