@@ -279,9 +279,11 @@ impl<A: App> Drop for EndGuard<A> {
 #[cfg(test)]
 mod tests {
     use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
+    use tokio::net::TcpStream;
     use tokio::time::Instant;
 
     use super::*;
+    use crate::sockets::bind;
 
     const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
     const SETTINGS: &[u8] = &[0, 0, 0, 4, 0, 0, 0, 0, 0];
