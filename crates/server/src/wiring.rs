@@ -108,8 +108,12 @@ pub async fn run(config: Config, log_levels: LogLevels) -> Result<(), StartError
         udp: Some(udp),
         network: Arc::new(Tcp),
     };
-    let process = Process::start(&config, members, clock, sockets, store, kept, log_levels)?;
+    let process = Process::start(&config, members, clock.clone(), sockets, store, kept, log_levels)?;
     let exec = process.exec.clone();
+    // A matter of this machine, so no part of a process in a simulated network.
+    let load = Load::new(config.busy_after);
+    load.watch(clock, process.stop.clone());
+    exec.set_load(load);
     let following = list.map(|list| tokio::spawn(list.follow(exec.clone())));
 
     let signal = signals.received().await;
@@ -198,9 +202,6 @@ impl Process {
         }
         let ticking = tokio::spawn(tick(exec.clone()));
         let app = client_app(config, &exec, log_levels);
-        let load = Load::new(config.busy_after);
-        load.watch(clock.clone(), stop.clone());
-        exec.set_load(load);
         let mut port = Port::new(app, clock, stop.clone());
         port.newcomers = Newcomers::new(config.newcomer_limit);
         exec.set_newcomers(port.newcomers.clone());

@@ -196,9 +196,9 @@ keys! {
     context_path, "path", "/nacos", "path before all paths of the protocol; `/` for none", context_path;
     data_dir, "path", "data", "directory for what operators set, made if it is not there; `none` keeps nothing on disk",
         |text: &str| if text.is_empty() { Err("must not be empty, `none` keeps nothing on disk".to_owned()) } else { Ok(text.to_owned()) };
-    ephemeral_copy, "time", "0",
-        "time between two copies of all ephemeral instances to `data_dir`, offered after a loss of power of the whole cluster; at least 1s, or 0 for none",
-        |text: &str| time(text).and_then(|time| if time == Millis(0) || time >= Millis::secs(1) { Ok(time) } else { Err("must be 0 or at least 1s".to_owned()) });
+    ephemeral_copy, "time", "0s",
+        "time between two copies of all ephemeral instances to `data_dir`, offered after a loss of power of the whole cluster; at least 1s, or 0s for none",
+        |text: &str| time(text).and_then(|time| if time == Millis(0) || time >= Millis::secs(1) { Ok(time) } else { Err("must be 0s or at least 1s".to_owned()) });
     log_level, "filter", "info", "error, warn, info, debug or trace, also by module as in `info,rollcall_server=debug`",
         log_filter;
     log_format, "text or json", "text", "form of the log, which goes to standard error",
@@ -312,7 +312,7 @@ mod tests {
             ),
             ("log_format", "xml", "\"xml\" is neither text nor json"),
             ("gate_limit", "0s", "must be above 0"),
-            ("ephemeral_copy", "999ms", "must be 0 or at least 1s"),
+            ("ephemeral_copy", "999ms", "must be 0s or at least 1s"),
             (
                 "push_window_max",
                 "999999999999h",
