@@ -3,7 +3,9 @@
 //! A cluster that loses power at once has no member left to load from, and every list would be empty until its clients
 //! have returned. The copy fills that gap: rows of connections come back as orphans, each replaced when its publisher
 //! appears, the rest dropped after a grace; rows that beat come back as they were, and their silence is counted from then
-//! on. They are versioned, so that whatever is newer wins, and a client that still beats does not notice.
+//! on. They are versioned, so that whatever is newer wins, and a client that still beats does not notice. For that, what
+//! is written after the start has to be newer than all that any member's copy holds, wherever the clocks stand by then:
+//! the hybrid clock goes on from beyond the time at which the copy was begun.
 //!
 //! A copy is used in a cold start only: when no member that answered held anything when it was first heard of. Beside
 //! live members it is never read.
@@ -26,8 +28,20 @@ pub const COPY_LIFE: Millis = Millis::secs(600);
 const REWRITE: Millis = Millis::secs(120);
 /// How long the gate waits for a copy to be read.
 const READ_LIMIT: Millis = Millis::secs(30);
+/// A copy is older than this many periods only if its disk hangs or nothing has changed: one period until the next is
+/// begun, one in which that is written, and one more.
+const COPIES_APART: u64 = 3;
 /// Rows in one frame of a copy.
 const MAX_ROWS: usize = 512;
+
+/// When a copy was begun.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct CopyTime {
+    /// By the wall clock, from which its age counts.
+    pub wall: Millis,
+    /// By the hybrid clock: no write that was known then is later.
+    pub hybrid: Millis,
+}
 
 /// Where reading and writing of the copy stand.
 #[derive(Debug, Default)]
@@ -100,10 +114,16 @@ impl Engine {
         false
     }
 
-    /// Whether a copy may be used that was written at this wall time. One from the future says nothing of its age.
-    pub fn is_copy_young(&self, written: Millis, now: Now) -> bool {
-        let age = now.wall.0.abs_diff(written.0);
-        age < COPY_LIFE.0 || self.config.faults.has(Fault::OldCopy)
+    /// Begins with a copy; false when it is too old to be used. One from the future says nothing of its age.
+    pub fn open_copy(&self, begun: CopyTime, now: Now) -> bool {
+        let age = now.wall.0.abs_diff(begun.wall.0);
+        let is_young = age < COPY_LIFE.0 || self.config.faults.has(Fault::OldCopy);
+        if is_young {
+            // The last writes before the loss are in the copies of those members only that were about to write one.
+            let lost_by = begun.hybrid.0 + COPIES_APART * self.config.copy_period.0;
+            self.registry.clock().observe(lost_by << 16);
+        }
+        is_young
     }
 
     /// Takes a part of the copy that was asked for.
@@ -149,6 +169,14 @@ impl Engine {
     }
 
     // === writing ===
+
+    /// The time of a copy that is begun now.
+    pub fn copy_time(&self, now: Now) -> CopyTime {
+        CopyTime {
+            wall: now.wall,
+            hybrid: self.registry.clock().wall(now.wall),
+        }
+    }
 
     /// Asks for a copy when one is due: by a ready member only, as others do not hold everything.
     pub(crate) fn tick_copy(&self, now: Now, effects: &mut Effects) {

@@ -22,7 +22,7 @@ mod probe;
 mod relay;
 mod repairs;
 
-pub use copy::COPY_LIFE;
+pub use copy::{COPY_LIFE, CopyTime};
 pub use detector::{DetectorCounts, Pace};
 pub use effect::{Effect, Effects, Report};
 pub use engine::{DistroConfig, DistroCounters, Engine, LinkId, PeerStatus};

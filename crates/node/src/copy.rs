@@ -1,9 +1,9 @@
 //! The copy of ephemeral instances on disk, for a cold start of the whole cluster. Where it lies is the shell's affair.
 
+use rollcall_core::Now;
 use rollcall_core::registry::digest::N_BUCKETS;
-use rollcall_core::{Millis, Now};
-use rollcall_distro::Effects;
 use rollcall_distro::message::Frame;
+use rollcall_distro::{CopyTime, Effects};
 
 use crate::action::Actions;
 use crate::node::Node;
@@ -20,12 +20,18 @@ impl Node {
         self.engine.copy_written();
     }
 
-    /// Whether a copy may be used that was written at this wall time.
-    pub fn is_copy_young(&self, written: Millis, now: Now) -> bool {
-        self.engine.is_copy_young(written, now)
+    /// The time of a copy that is begun now; to be kept with it.
+    pub fn copy_time(&self, now: Now) -> CopyTime {
+        self.engine.copy_time(now)
     }
 
-    /// Takes a part of the copy that [`Action::ReadCopy`](crate::Action::ReadCopy) asked for.
+    /// Begins with the copy that [`Action::ReadCopy`](crate::Action::ReadCopy) asked for, which was begun at this time;
+    /// false when it is too old to be used.
+    pub fn open_copy(&self, begun: CopyTime, now: Now) -> bool {
+        self.engine.open_copy(begun, now)
+    }
+
+    /// Takes a part of the copy.
     pub fn take_copy(&self, part: Frame, now: Now, actions: &mut Actions) {
         let mut effects = Effects::default();
         self.engine.take_copy(part, now, &mut effects);

@@ -26,7 +26,7 @@ const PARTITIONED_FAILED_ONCE: &[u64] = &[84, 117, 160];
 const DEFAULT_PARTITIONED: u64 = 80;
 
 /// The same, of seeds in which all nodes lose power.
-const DARK_FAILED_ONCE: &[u64] = &[];
+const DARK_FAILED_ONCE: &[u64] = &[2, 46, 74];
 
 const DEFAULT_DARK: u64 = 50;
 

@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use rollcall_core::Millis;
+use rollcall_distro::CopyTime;
 use rollcall_distro::codec;
 use rollcall_distro::message::Frame;
 use rollcall_node::action::Actions;
@@ -22,7 +23,7 @@ use crate::executor::Executor;
 use crate::metrics::Counter;
 
 /// First bytes of a file; the last of them is the version of its form.
-const MAGIC: [u8; 8] = *b"RCCOPY\0\x01";
+const MAGIC: [u8; 8] = *b"RCCOPY\0\x02";
 /// Largest file, in bytes.
 const MAX_FILE: u64 = 4 << 30;
 /// Largest record, in bytes: what a member would take as a frame.
@@ -88,11 +89,11 @@ impl EphemeralCopy {
 
     /// Writes a copy. Blocks.
     pub fn write(&self, exec: &Executor) {
-        let wall = exec.now().wall;
-        match write_file(&self.path, wall, exec.node().copy_parts()) {
+        let begun = exec.node().copy_time(exec.now());
+        match write_file(&self.path, begun, exec.node().copy_parts()) {
             Ok(size) => {
                 self.size.store(size, Ordering::Relaxed);
-                self.written_at.store(wall.0, Ordering::Relaxed);
+                self.written_at.store(begun.wall.0, Ordering::Relaxed);
             }
             Err(error) => {
                 self.failures.increment();
@@ -121,10 +122,10 @@ impl EphemeralCopy {
 
     fn hand_in(&self, exec: &Executor) -> Result<u64, CopyError> {
         // All of it is looked at before any of it is used.
-        let (written, _) = read_file(&self.path, |_| {})?;
+        let (begun, _) = read_file(&self.path, |_| {})?;
         let now = exec.now();
-        if !exec.node().is_copy_young(written, now) {
-            return Err(CopyError::Old(now.wall.0.abs_diff(written.0)));
+        if !exec.node().open_copy(begun, now) {
+            return Err(CopyError::Old(now.wall.0.abs_diff(begun.wall.0)));
         }
         let (_, n_parts) = read_file(&self.path, |part| {
             let mut actions = Actions::default();
@@ -136,23 +137,24 @@ impl EphemeralCopy {
 }
 
 /// Bytes of the head.
-const HEAD: usize = 24;
+const HEAD: usize = 32;
 
-/// The head: what it is, the wall time at which it was written, and a checksum of both.
-fn head(written: Millis) -> [u8; HEAD] {
+/// The head: what it is, the time at which it was begun, and a checksum of both.
+fn head(begun: CopyTime) -> [u8; HEAD] {
     let mut head = [0; HEAD];
     head[..8].copy_from_slice(&MAGIC);
-    head[8..16].copy_from_slice(&written.0.to_le_bytes());
-    let checksum = xxh3_64(&head[..16]);
-    head[16..].copy_from_slice(&checksum.to_le_bytes());
+    head[8..16].copy_from_slice(&begun.wall.0.to_le_bytes());
+    head[16..24].copy_from_slice(&begun.hybrid.0.to_le_bytes());
+    let checksum = xxh3_64(&head[..24]);
+    head[24..].copy_from_slice(&checksum.to_le_bytes());
     head
 }
 
 /// Writes the file and returns its size.
-fn write_file(path: &Path, wall: Millis, parts: impl Iterator<Item = Frame>) -> Result<u64, CopyError> {
+fn write_file(path: &Path, begun: CopyTime, parts: impl Iterator<Item = Frame>) -> Result<u64, CopyError> {
     let unfinished = path.with_extension("new");
     let mut out = BufWriter::with_capacity(BUFFER, File::create(&unfinished)?);
-    out.write_all(&head(wall))?;
+    out.write_all(&head(begun))?;
     let (mut size, mut n_parts) = (HEAD as u64, 0u64);
     for part in parts {
         let bytes = codec::encode(&part)?;
@@ -178,13 +180,19 @@ fn write_file(path: &Path, wall: Millis, parts: impl Iterator<Item = Frame>) -> 
     Ok(size + 12)
 }
 
-/// Reads and checks the file, part by part. Returns when it was written, and the number of parts.
-fn read_file(path: &Path, mut take: impl FnMut(Frame)) -> Result<(Millis, u64), CopyError> {
+/// Reads and checks the file, part by part. Returns when it was begun, and the number of parts.
+fn read_file(path: &Path, mut take: impl FnMut(Frame)) -> Result<(CopyTime, u64), CopyError> {
     let mut file = BufReader::with_capacity(BUFFER, File::open(path)?);
     let found: [u8; HEAD] = bytes(&mut file)?;
-    let wall: [u8; 8] = found[8..16].try_into().map_err(|_| CopyError::Head)?;
-    let written = Millis(u64::from_le_bytes(wall));
-    if found != head(written) {
+    let [_, wall, hybrid, _]: [u64; 4] = std::array::from_fn(|word| {
+        let bytes = &found[8 * word..];
+        bytes.first_chunk().map_or(0, |word| u64::from_le_bytes(*word))
+    });
+    let begun = CopyTime {
+        wall: Millis(wall),
+        hybrid: Millis(hybrid),
+    };
+    if found != head(begun) {
         return Err(CopyError::Head);
     }
     let mut n_parts = 0;
@@ -212,7 +220,7 @@ fn read_file(path: &Path, mut take: impl FnMut(Frame)) -> Result<(Millis, u64), 
         n_parts += 1;
     }
     match file.read(&mut [0])? {
-        0 => Ok((written, n_parts)),
+        0 => Ok((begun, n_parts)),
         _ => Err(CopyError::Trailing),
     }
 }
@@ -241,11 +249,18 @@ mod tests {
         }
     }
 
-    fn read(path: &Path) -> Result<(Millis, Vec<Frame>), CopyError> {
+    fn begun(wall: u64) -> CopyTime {
+        CopyTime {
+            wall: Millis(wall),
+            hybrid: Millis(wall + 1),
+        }
+    }
+
+    fn read(path: &Path) -> Result<(CopyTime, Vec<Frame>), CopyError> {
         let mut parts = Vec::new();
-        let (written, n_parts) = read_file(path, |part| parts.push(part))?;
+        let (begun, n_parts) = read_file(path, |part| parts.push(part))?;
         assert_eq!(n_parts, parts.len() as u64);
-        Ok((written, parts))
+        Ok((begun, parts))
     }
 
     #[test]
@@ -253,9 +268,9 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let copy = EphemeralCopy::new(dir.path(), "10.0.0.1:8848");
         for (wall, parts) in [(5, vec![part(1), part(2)]), (6, vec![]), (7, vec![part(3)])] {
-            let size = write_file(&copy.path, Millis(wall), parts.clone().into_iter()).unwrap();
+            let size = write_file(&copy.path, begun(wall), parts.clone().into_iter()).unwrap();
             assert_eq!(size, std::fs::metadata(&copy.path).unwrap().len());
-            assert_eq!(read(&copy.path).unwrap(), (Millis(wall), parts));
+            assert_eq!(read(&copy.path).unwrap(), (begun(wall), parts));
         }
         let names: Vec<_> = std::fs::read_dir(dir.path()).unwrap().flatten().collect();
         assert_eq!(names.len(), 1, "{names:?}");
@@ -265,7 +280,7 @@ mod tests {
     fn any_damage_is_found() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("a.copy");
-        write_file(&path, Millis(5), vec![part(1), part(2)].into_iter()).unwrap();
+        write_file(&path, begun(5), vec![part(1), part(2)].into_iter()).unwrap();
         let whole = std::fs::read(&path).unwrap();
         for length in 0..whole.len() {
             std::fs::write(&path, &whole[..length]).unwrap();

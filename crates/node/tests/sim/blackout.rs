@@ -1,28 +1,30 @@
 //! Loss of power of all nodes at once, and the copies on their disks.
 
-use rollcall_core::Millis;
 use rollcall_distro::COPY_LIFE;
 
-use super::oracle::State;
+use super::invariants::BEATEN_AGAIN;
+use super::oracle::{Home, State};
 use super::world::{Event, World};
 
 /// What was written longer than this before the loss is in every copy: the period of the copies, and a slow disk.
 const COPIED: u64 = 20_000;
 /// The copies are this far apart.
 pub(super) const COPY_PERIOD: u64 = 10_000;
+/// The first and the last node are so far apart when the power is back.
+const RESTARTS: u64 = 4_000;
+/// Then all copies have been read, and the nodes have compared what is in them.
+const COMPARED: u64 = 10_000;
 /// What was removed so recently may be in some copy.
 const MAY_COME_BACK: u64 = 60_000;
 
 impl World {
     pub(super) fn write_copy(&mut self, n: usize) {
         let life = self.slots[n].life;
-        let wall = self.clock(n).wall.0;
-        let parts = self.slots[n]
-            .node
-            .as_ref()
-            .map(|node| node.copy_parts().collect());
+        let now = self.clock(n);
+        let Some(node) = &self.slots[n].node else { return };
+        let (begun, parts) = (node.copy_time(now), node.copy_parts().collect());
         let disk = self.rng.u64(0..5_000);
-        self.after(disk, Event::CopyWritten(n, life, wall, parts.unwrap_or_default()));
+        self.after(disk, Event::CopyWritten(n, life, begun, parts));
     }
 
     pub(super) fn read_copy(&mut self, n: usize) {
@@ -32,8 +34,8 @@ impl World {
     }
 
     pub(super) fn copy_read(&mut self, n: usize) {
-        if let Some((wall, parts)) = self.slots[n].copy.clone() {
-            let is_young = self.with(n, |node, now, _| node.is_copy_young(Millis(wall), now));
+        if let Some((begun, parts)) = self.slots[n].copy.clone() {
+            let is_young = self.with(n, |node, now, _| node.open_copy(begun, now));
             if is_young == Some(true) {
                 self.report.copies_used += 1;
                 for part in parts {
@@ -61,7 +63,7 @@ impl World {
         let has_copies = self.plan.copy_period > 0 && !is_long;
         for n in self.wanted.clone() {
             self.take_down(n);
-            let at = down + self.rng.u64(0..4_000);
+            let at = down + self.rng.u64(0..RESTARTS);
             self.after(at, Event::Restart(n));
         }
         let back = self.now + down;
@@ -69,6 +71,11 @@ impl World {
             let is_copied = promise.replicated_at.is_some() && promise.home_since + COPIED < self.now;
             if !has_copies || !is_copied {
                 promise.replicated_at = None;
+                if !matches!(promise.home, Home::Connection(_)) {
+                    promise.doubtful_until = back + RESTARTS + COMPARED + BEATEN_AGAIN;
+                    // Beats keep an earlier version as well.
+                    promise.is_contested |= has_copies;
+                }
             }
             if let State::Dead { since, left, .. } = &mut promise.state
                 && *since + MAY_COME_BACK > self.now

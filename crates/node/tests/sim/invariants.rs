@@ -204,6 +204,7 @@ impl World {
                 n_listed += usize::from(listed.is_some());
                 match promise.state {
                     State::Uncertain => {}
+                    State::Alive { .. } if now < promise.doubtful_until => {}
                     State::Alive { .. } => {
                         let is_shown =
                             listed.is_some_and(|i| **i == promise.instance || promise.is_contested);

@@ -15,8 +15,11 @@ pub(super) struct Promise {
     pub(super) home_since: u64,
     pub(super) state: State,
     /// It was last written while the network was cut, by a client that turns to both sides: their clocks differ, so
-    /// that an older write of the other side may win over it.
+    /// that an older write of the other side may win over it. Or a loss of power has left an earlier version of it.
     pub(super) is_contested: bool,
+    /// All nodes have lost power before it was in every copy. Until then its client finds out what is left of it: an
+    /// earlier version, nothing, or one after the other while the copies are compared.
+    pub(super) doubtful_until: u64,
     /// Nodes that have shown this version of it in their present life.
     pub(super) shown_by: Vec<usize>,
     /// When every ready node showed it.
@@ -95,6 +98,7 @@ impl Oracle {
             home: Home::Anywhere,
             home_since: 0,
             is_contested: false,
+            doubtful_until: 0,
             state,
             shown_by: Vec::new(),
             replicated_at: None,
@@ -134,6 +138,7 @@ impl Oracle {
             // A client that was at the other side in this partition may have written there as well.
             let was_elsewhere = promise.home != home || promise.is_contested;
             promise.is_contested = !is_whole && !is_held && (is_anywhere || was_elsewhere);
+            promise.doubtful_until = 0;
             promise.home = home;
             promise.home_since = now;
         }

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 
 use rollcall_core::registry::change::RowOp;
 use rollcall_core::{MemberId, Millis, Now};
+use rollcall_distro::CopyTime;
 use rollcall_distro::message::{Forward, ForwardReply, Frame, LinkHello, LinkRefusal, Probe, Reply, Welcome};
 use rollcall_node::{
     Accepted, Action, Actions, ConnectionId, Faults, ForwardId, LinkId, Node, NodeConfig, NodeError,
@@ -62,8 +63,8 @@ pub(super) enum Event {
     InboundLost(usize, u64, LinkId),
     /// The next partition begins.
     Partition,
-    /// A copy is on the disk of a node, with the wall time at which it was begun.
-    CopyWritten(usize, u64, u64, Vec<Frame>),
+    /// A copy is on the disk of a node, with the time at which it was begun.
+    CopyWritten(usize, u64, CopyTime, Vec<Frame>),
     /// The disk of a node has found its copy.
     CopyRead(usize, u64),
     /// All nodes lose power.
@@ -123,8 +124,8 @@ pub(super) struct Slot {
     next_ticket: u64,
     /// What the node wants kept for its next life.
     disk: BTreeMap<String, RowOp>,
-    /// The copy of its rows, with the wall time at which it was begun.
-    pub(super) copy: Option<(u64, Vec<Frame>)>,
+    /// The copy of its rows, with the time at which it was begun.
+    pub(super) copy: Option<(CopyTime, Vec<Frame>)>,
 }
 
 pub(super) struct World {
@@ -532,9 +533,9 @@ impl World {
                     self.with(n, |node, now, actions| node.inbound_down(link, now, actions));
                 }
             }
-            Event::CopyWritten(n, life, wall, parts) => {
+            Event::CopyWritten(n, life, begun, parts) => {
                 if self.is_alive(n, life) {
-                    self.slots[n].copy = Some((wall, parts));
+                    self.slots[n].copy = Some((begun, parts));
                     self.with(n, |node, _, _| node.copy_written());
                 }
             }
