@@ -559,7 +559,8 @@ impl Engine {
             .map(|(row, _)| *row)
             .collect();
         wanted.sort_unstable();
-        if !wanted.is_empty() {
+        let is_replaced_later = !wanted.is_empty();
+        if is_replaced_later {
             inbound.reply(Reply::WantRows {
                 origin,
                 bucket,
@@ -576,7 +577,9 @@ impl Engine {
         }
         let rows = self.registry.rows_with_ids(at, id, &extra);
         let speaks_for_it = id == peer.id || self.relay_of(id) == Some(peer.id);
-        if speaks_for_it && !self.config.faults.has(Fault::LostRemoval) {
+        // What is missing here may be the same instances by another connection, and no list may lack them meanwhile: the
+        // next digest removes what is too much then.
+        if speaks_for_it && !is_replaced_later && !self.config.faults.has(Fault::LostRemoval) {
             let n_forgotten = self
                 .registry
                 .forget_rows(at, id, &extra, now, &mut effects.changes);
