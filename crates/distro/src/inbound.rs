@@ -15,10 +15,12 @@ use crate::effect::{Effect, Effects};
 use crate::engine::{Engine, LinkId, Peer, Process};
 use crate::faults::Fault;
 use crate::message::{Fixed64, Followed, Frame, LinkHello, LinkRefusal, Op, Reply, Resume, Welcome};
-use crate::outbound::LinkError;
+use crate::outbound::{LinkError, MAX_IDS};
 
 /// Replies that may wait on one link.
 const MAX_REPLIES: usize = 4096;
+/// Rows of one bucket that are asked for at once; the rest still differs at the next digest.
+const MAX_WANTED: usize = 16_384;
 /// Rows in one offer.
 const MAX_OFFER: usize = 512;
 
@@ -118,6 +120,18 @@ impl Inbound {
             self.replies.push_back(reply);
         }
     }
+}
+
+/// The ids that `theirs` does not have. So many as `limit` are perhaps not all: the lowest ones, so that those above them
+/// say nothing.
+fn extra_ids(ours: &HashMap<u64, u64>, theirs: &HashMap<u64, u64>, limit: usize) -> HashSet<u64> {
+    let told_up_to = match theirs.len() < limit {
+        true => u64::MAX,
+        false => theirs.keys().max().copied().unwrap_or(u64::MAX),
+    };
+    let ids = ours.keys().copied();
+    ids.filter(|id| *id <= told_up_to && !theirs.contains_key(id))
+        .collect()
 }
 
 fn not_a_member(hello: &LinkHello) -> LinkRefusal {
@@ -559,24 +573,24 @@ impl Engine {
             .map(|(row, _)| *row)
             .collect();
         wanted.sort_unstable();
-        if !wanted.is_empty() {
+        wanted.truncate(MAX_WANTED);
+        let is_replaced_later = !wanted.is_empty();
+        if is_replaced_later {
             inbound.reply(Reply::WantRows {
                 origin,
                 bucket,
                 rows: wanted,
             });
         }
-        let extra: HashSet<u64> = ours
-            .keys()
-            .filter(|row| !theirs.contains_key(*row))
-            .copied()
-            .collect();
+        let extra = extra_ids(&ours, &theirs, MAX_IDS);
         if extra.is_empty() {
             return;
         }
         let rows = self.registry.rows_with_ids(at, id, &extra);
         let speaks_for_it = id == peer.id || self.relay_of(id) == Some(peer.id);
-        if speaks_for_it && !self.config.faults.has(Fault::LostRemoval) {
+        // What is missing here may be the same instances by another connection, and no list may lack them meanwhile: the
+        // next digest removes what is too much then.
+        if speaks_for_it && !is_replaced_later && !self.config.faults.has(Fault::LostRemoval) {
             let n_forgotten = self
                 .registry
                 .forget_rows(at, id, &extra, now, &mut effects.changes);
@@ -625,5 +639,19 @@ impl Engine {
         for chunk in back.chunks(MAX_OFFER) {
             inbound.reply(Reply::Offer { rows: chunk.to_vec() });
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_of_ids_that_is_cut_off_says_nothing_of_those_above_it() {
+        let ids = |of: &[u64]| -> HashMap<u64, u64> { of.iter().map(|id| (*id, 1)).collect() };
+        let (ours, theirs) = (ids(&[1, 2, 3, 4, 5]), ids(&[1, 3, 4]));
+        assert_eq!(extra_ids(&ours, &theirs, 4), HashSet::from([2, 5]));
+        assert_eq!(extra_ids(&ours, &theirs, 3), HashSet::from([2]));
+        assert_eq!(extra_ids(&ours, &ids(&[]), 4).len(), 5);
     }
 }

@@ -22,8 +22,9 @@ use crate::message::{Followed, Frame, LinkRefusal, Op, Reply, Resume, Welcome};
 const MAX_OPS: usize = 512;
 /// Rows in one frame of a snapshot or repair.
 const MAX_ROWS: usize = 512;
-/// Ids in one frame.
-const MAX_IDS: usize = 16_384;
+/// Ids in one frame: more than a bucket of one member holds in a cluster of millions of rows, and far below the codec's
+/// limit.
+pub(crate) const MAX_IDS: usize = 262_144;
 /// Answers that may wait on one link.
 const MAX_WANTS: usize = 1024;
 /// Rows whose beats wait to be relayed on one link.
@@ -502,7 +503,7 @@ impl Engine {
             Reply::WantIds { origin, buckets } => {
                 for bucket in buckets.into_iter().filter(|b| usize::from(*b) < N_BUCKETS) {
                     let rows = self.registry.bucket_ids(usize::from(bucket), MemberId(origin));
-                    // A bucket that does not fit is compared in part: what is left out differs again next time.
+                    // A bucket that does not fit is compared in part.
                     let rows = rows.into_iter().take(MAX_IDS).collect();
                     outbound.staged.push_back(Frame::Ids { origin, bucket, rows });
                 }

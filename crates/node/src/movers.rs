@@ -21,8 +21,8 @@ const LOOK_AGAIN: Millis = Millis(50);
 const MOVERS_MAX: usize = 10_000;
 
 /// How long the row of a client that has arrived stays published here as well. Other members hear of its arrival and of
-/// its end here from different members, in any order.
-const BOTH_FOR: Millis = Millis(500);
+/// its end here from different members, in any order: by then a link is up again that broke on the way of the first.
+const BOTH_FOR: Millis = Millis(2_000);
 
 /// A client on its way.
 #[derive(Debug)]

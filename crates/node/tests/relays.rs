@@ -1,4 +1,5 @@
-//! Members that live and do not reach each other: their rows, and the beats for them, go through a third one.
+//! Members that live and do not reach each other: their rows, and the beats for them, go through a third one. And what
+//! they show of a client that moves meanwhile.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -197,7 +198,9 @@ impl Trio {
 
     fn open(&self, n: usize) -> ConnectionId {
         let info = ConnectionInfo {
+            text_id: format!("connection-at-{n}").into(),
             is_naming: true,
+            is_sdk: true,
             ..ConnectionInfo::default()
         };
         let opened = self.nodes[n].open_connection(info, self.clock(), &mut Actions::default());
@@ -354,4 +357,39 @@ fn a_member_of_format_2_is_replaced_by_one_of_format_3_while_clients_register() 
         assert_eq!(trio.nodes[0].digests(), trio.nodes[1].digests());
         assert_eq!(trio.nodes[0].digests(), trio.nodes[2].digests());
     }
+}
+
+#[test]
+fn a_client_that_moves_stays_listed_where_the_link_from_its_new_member_is_broken_for_a_moment() {
+    let mut trio = Trio::new([3, 3, 3]);
+    let (former, service) = (trio.open(0), service());
+    trio.register(0, former, &service, 1);
+    trio.run(1_000);
+    trio.cut = Some((1, 2));
+    let now = trio.clock();
+    trio.call(0, |node, actions| {
+        assert!(node.reset_connection("connection-at-0", None, now, actions));
+        node.close_connection(former, now, actions);
+    });
+    let present = trio.open(1);
+    trio.register(1, present, &service, 1);
+    for _ in 0..1_500 / STEP {
+        trio.step();
+        assert_eq!(trio.ports(2, &service), [1], "at {}", trio.now);
+    }
+    trio.cut = None;
+    for _ in 0..3_000 / STEP {
+        trio.step();
+        assert_eq!(trio.ports(2, &service), [1], "at {}", trio.now);
+    }
+    let of_former = |n: usize| {
+        let id = MemberId::of(ADDRESSES[0]);
+        let node: &Node = &trio.nodes[n];
+        node.registry().digests().root(id)
+    };
+    assert_eq!(
+        [of_former(0), of_former(2)],
+        [0, 0],
+        "it is published once in the end"
+    );
 }

@@ -1,0 +1,139 @@
+//! What a member makes of another one's rows when digests differ.
+
+#![allow(clippy::expect_used)]
+
+use std::sync::Arc;
+
+use rollcall_core::ownership::ModuloMapper;
+use rollcall_core::registry::change::{Changes, ClientId, RowOp};
+use rollcall_core::registry::digest::N_BUCKETS;
+use rollcall_core::{Instance, MemberId, Millis, Now, Registry, ServiceKey, Stamp};
+use rollcall_distro::codec::FORMAT;
+use rollcall_distro::message::{Frame, LinkHello, Op, Reply};
+use rollcall_distro::{DistroConfig, Effects, Engine, Faults, LinkId};
+use smol_str::SmolStr;
+
+const ME: &str = "10.0.0.1:8848";
+const OTHER: &str = "10.0.0.2:8848";
+const NOW: Now = Now::at(Millis(1), Millis(1_700_000_000_000));
+
+fn bucket_of(service: &ServiceKey) -> usize {
+    service.stable_hash() as usize % N_BUCKETS
+}
+
+/// A member that is linked from another one, whose frames the test makes.
+struct Linked {
+    engine: Engine,
+    registry: Arc<Registry>,
+    link: LinkId,
+}
+
+impl Linked {
+    fn new() -> Self {
+        let config = DistroConfig {
+            cluster: "rollcall".into(),
+            address: ME.into(),
+            members: vec![SmolStr::from(ME), SmolStr::from(OTHER)],
+            mapper: Arc::new(ModuloMapper),
+            log_capacity: 16,
+            probe_interval: Millis::secs(1),
+            probe_misses: 3,
+            newest_format: FORMAT,
+            copy_period: Millis(0),
+            verify_interval: Millis::secs(1),
+            gate_limit: Millis(0),
+            orphan_gone: Millis::secs(15),
+            orphan_unreachable: Millis::secs(30),
+            orphan_slow_extra: Millis::secs(25),
+            faults: Faults::default(),
+        };
+        let registry = Arc::new(Registry::new(MemberId::of(ME), 1, 0, NOW.mono));
+        let engine = Engine::new(config, registry.clone(), 1, NOW);
+        let hello = LinkHello {
+            member: OTHER.into(),
+            boot: 2,
+            ..engine.hello()
+        };
+        let accepted = engine.accept_link(&hello, NOW, &mut Effects::default());
+        let (link, ..) = accepted.expect("a member");
+        let linked = Linked {
+            engine,
+            registry,
+            link,
+        };
+        linked.take(Frame::SnapshotBegin { seq: 0 });
+        linked.take(Frame::SnapshotEnd);
+        linked
+    }
+
+    fn take(&self, frame: Frame) {
+        let effects = &mut Effects::default();
+        let taken = self.engine.on_frame(self.link, frame, NOW, effects);
+        taken.expect("a frame of the link in use");
+    }
+
+    /// What the other member is asked for now.
+    fn questions(&self) -> Vec<Reply> {
+        let replies = std::iter::from_fn(|| self.engine.poll_reply(self.link));
+        replies.filter(|r| !matches!(r, Reply::Ack { .. })).collect()
+    }
+
+    /// The connections that publish in the service, by number, and how many rows readers see.
+    fn publishers(&self, service: &ServiceKey) -> (Vec<ClientId>, usize) {
+        let view = self.registry.service(service).map(|s| s.view());
+        let published = self.registry.bucket_connection_rows(bucket_of(service));
+        (
+            published.into_iter().map(|(client, _)| client).collect(),
+            view.map_or(0, |view| view.instances().count()),
+        )
+    }
+}
+
+#[test]
+fn a_row_that_another_connection_took_over_unheard_stays_listed_while_it_is_repaired() {
+    let (linked, other) = (Linked::new(), MemberId::of(OTHER));
+    let service = ServiceKey::new("public", "G", "s");
+    let publish = |number: u64| RowOp::Publish {
+        client: ClientId::new(other, number, false),
+        service: service.clone(),
+        instance: Arc::new(Instance::at("10.1.0.1", 8000)),
+        stamp: Stamp {
+            time: number,
+            member: other,
+        },
+    };
+    let (former, present) = (publish(100), publish(200));
+    linked.take(Frame::Ops {
+        first: 1,
+        ops: vec![Op::from(&former)],
+    });
+    // The other member's log has lost the rest: only its ids tell.
+    linked.take(Frame::Jump { seq: 40 });
+    let theirs = Registry::new(other, 1, 0, NOW.mono);
+    if let RowOp::Publish {
+        client,
+        service,
+        instance,
+        stamp,
+    } = present.clone()
+    {
+        theirs.apply_publish(client, &service, instance, stamp, NOW, &mut Changes::default());
+    }
+    let bucket = bucket_of(&service);
+    let ids = Frame::Ids {
+        origin: other.0,
+        bucket: bucket as u16,
+        rows: theirs.bucket_ids(bucket, other),
+    };
+    linked.take(ids.clone());
+    assert!(matches!(linked.questions()[..], [Reply::WantRows { .. }]));
+    let client = |number| ClientId::new(other, number, false);
+    assert_eq!(linked.publishers(&service), (vec![client(100)], 1));
+
+    linked.take(Frame::Rows {
+        rows: vec![Op::from(&present)],
+    });
+    linked.take(ids);
+    assert_eq!(linked.questions(), []);
+    assert_eq!(linked.publishers(&service), (vec![client(200)], 1));
+}
