@@ -369,6 +369,8 @@ impl World {
             }
             Action::Left { member } => {
                 let other = self.index(member);
+                // An attempt whose hello is out already is given up.
+                self.dialing.remove(&(n, other));
                 let between = |s: &Stream| (s.from, s.to) == (n, other) || (s.from, s.to) == (other, n);
                 let streams = self.streams.iter().filter(|(_, s)| between(s));
                 for id in streams.map(|(id, _)| *id).collect::<Vec<_>>() {
