@@ -417,6 +417,7 @@ impl MemberTable {
         };
         let id = member.id;
         member.disowns = false;
+        member.differs = false;
         member.misses = 0;
         member.last_seen = Some(now);
         member.watch.sent = None;

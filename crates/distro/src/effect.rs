@@ -43,6 +43,9 @@ pub enum Report {
         /// Every live member's data is in.
         complete: bool,
     },
+    /// The limit of the gate is reached, and this member waits on: it would serve nothing beside members that serve, or those
+    /// that answer do not take it for one of theirs.
+    Barred,
     /// This member stood still for so long that it has to catch up before it serves again.
     CatchingUp,
     /// Another member counts as dead.

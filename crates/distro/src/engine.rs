@@ -214,6 +214,8 @@ pub(crate) struct Start {
     pub(crate) all_loaded: bool,
     /// How far the logs of all members have to be followed, to hold what the "all" load left out.
     pub(crate) must_follow: Vec<Followed>,
+    /// The limit has passed, and the gate stays shut.
+    is_barred: bool,
 }
 
 impl Engine {
@@ -263,6 +265,7 @@ impl Engine {
                 all_bucket: 0,
                 all_loaded: false,
                 must_follow: Vec::new(),
+                is_barred: false,
             }),
             next_link: AtomicU64::new(1),
             graces: Graces::new(config.orphan_slow_extra),
@@ -732,7 +735,10 @@ impl Engine {
         for peer in self.peers().values() {
             peer.inbound.lock().distrust();
         }
-        self.with_start(|start| start.began = now);
+        self.with_start(|start| {
+            start.began = now;
+            start.is_barred = false;
+        });
     }
 
     pub(crate) fn renew_view(&self, now: Millis) {
@@ -834,7 +840,12 @@ impl Engine {
         let progress: Vec<_> = self.members().iter().filter_map(|m| self.progress(m)).collect();
         let verdict = self.with_start(|start| {
             let waited = now.mono.since(start.began);
-            gate::judge(&progress, start.all_loaded, waited, self.config.gate_limit)
+            let verdict = gate::judge(&progress, start.all_loaded, waited, self.config.gate_limit);
+            let is_shut = matches!(verdict, Verdict::Closed | Verdict::LoadAllFrom(_));
+            if is_shut && waited >= self.config.gate_limit && !std::mem::replace(&mut start.is_barred, true) {
+                effects.push(Effect::Report(Report::Barred));
+            }
+            verdict
         });
         match verdict {
             Verdict::Closed => {}
@@ -851,6 +862,7 @@ impl Engine {
         let peer = self.peer(member.id)?;
         let contact = match (member.death, &member.said) {
             (Some(Death::Gone), _) => Contact::Refused,
+            _ if member.differs => Contact::Differs,
             _ if member.disowns => Contact::Unknown,
             (Some(Death::Unreachable), _) | (None, None) => Contact::Unknown,
             (None, Some(said)) if said.leaving => Contact::Loading,

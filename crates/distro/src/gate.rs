@@ -1,7 +1,8 @@
 //! The start gate: when a member that has just started holds enough to serve reads (`design.md` §3, Ready).
 //!
 //! Ready means that every live member's data is in, or that a cold cluster has agreed that there is none. When members
-//! stay silent, a limit lets the node through with what it has.
+//! stay silent, a limit lets the node through with what it has. It does not when that would be nothing while a member
+//! serves, nor when those that answer do not take this node for one of theirs.
 
 use rollcall_core::{MemberId, Millis};
 
@@ -27,6 +28,8 @@ pub enum Contact {
     Loading,
     /// It answers and serves.
     Ready,
+    /// It answers that it belongs to another cluster, or goes by other rules.
+    Differs,
 }
 
 /// What the gate says.
@@ -42,14 +45,24 @@ pub enum Verdict {
     OpenByLimit,
 }
 
-/// Judges the progress of a start. `all_loaded`: the versioned rows of all writers are in.
+/// Judges the progress of a start. `all_loaded`: the versioned rows of all writers are in. A limit of 0 lets everyone
+/// through at once.
 pub fn judge(peers: &[PeerProgress], all_loaded: bool, waited: Millis, limit: Millis) -> Verdict {
     let verdict = judge_progress(peers, all_loaded);
     match verdict {
         Verdict::Open => verdict,
-        _ if waited >= limit => Verdict::OpenByLimit,
-        _ => verdict,
+        _ if waited < limit => verdict,
+        Verdict::Closed if limit > Millis(0) && is_stranger(peers) => verdict,
+        Verdict::LoadAllFrom(_) if limit > Millis(0) => verdict,
+        _ => Verdict::OpenByLimit,
     }
+}
+
+/// More of those that answer differ from this member than agree with it.
+fn is_stranger(peers: &[PeerProgress]) -> bool {
+    let count = |is_so: fn(Contact) -> bool| peers.iter().filter(|p| is_so(p.contact)).count();
+    let n_agree = count(|contact| matches!(contact, Contact::Loading | Contact::Ready));
+    count(|contact| contact == Contact::Differs) > n_agree
 }
 
 fn judge_progress(peers: &[PeerProgress], all_loaded: bool) -> Verdict {
@@ -63,7 +76,7 @@ fn judge_progress(peers: &[PeerProgress], all_loaded: bool) -> Verdict {
     {
         return Verdict::LoadAllFrom(source.id);
     }
-    let is_known = peers.iter().all(|p| p.contact != Contact::Unknown);
+    let is_known = { peers.iter() }.all(|p| !matches!(p.contact, Contact::Unknown | Contact::Differs));
     let has_ready = reachable().any(|p| p.contact == Contact::Ready);
     let n_members = peers.len() + 1;
     let is_quorum = reachable().count() + 1 > n_members / 2;
@@ -114,6 +127,25 @@ mod tests {
         let peers = [peer(1, Contact::Ready, true), peer(2, Contact::Unknown, false)];
         assert_eq!(at(&peers, true, 19_999), Verdict::Closed);
         assert_eq!(at(&peers, true, 20_000), Verdict::OpenByLimit);
+    }
+
+    #[test]
+    fn a_member_that_serves_is_not_passed_by_with_nothing() {
+        let peers = [peer(1, Contact::Ready, false), peer(2, Contact::Unknown, false)];
+        assert_eq!(at(&peers, false, 19_999), Verdict::LoadAllFrom(MemberId(1)));
+        assert_eq!(at(&peers, false, 1_000_000), Verdict::LoadAllFrom(MemberId(1)));
+        assert_eq!(at(&peers, true, 20_000), Verdict::OpenByLimit);
+        assert_eq!(judge(&peers, false, Millis(0), Millis(0)), Verdict::OpenByLimit);
+    }
+
+    #[test]
+    fn a_stranger_to_those_that_answer_never_serves_and_one_stranger_bars_nobody() {
+        let two = [peer(1, Contact::Differs, false), peer(2, Contact::Differs, false)];
+        assert_eq!(at(&two, false, 0), Verdict::Closed);
+        assert_eq!(at(&two, false, 1_000_000), Verdict::Closed);
+        let one = [peer(1, Contact::Loading, true), peer(2, Contact::Differs, false)];
+        assert_eq!(at(&one, false, 19_999), Verdict::Closed);
+        assert_eq!(at(&one, false, 20_000), Verdict::OpenByLimit);
     }
 
     #[test]

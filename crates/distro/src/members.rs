@@ -69,6 +69,8 @@ pub struct Member {
     pub is_listed: bool,
     /// It has answered that it does not know this member. What it holds is out of reach then.
     pub disowns: bool,
+    /// It has answered that it belongs to another cluster, or goes by other rules than this member.
+    pub differs: bool,
     /// What it said of itself last, to this member or to others.
     pub said: Option<State>,
     /// The last of its member lists that is known here.
@@ -107,6 +109,7 @@ impl Member {
             address: address.clone(),
             is_listed: true,
             disowns: false,
+            differs: false,
             said: None,
             list: None,
             format: 0,
@@ -307,10 +310,18 @@ impl MemberTable {
         !std::mem::replace(&mut member.disowns, true) || was_dead
     }
 
+    /// A member has answered that it differs in what all must agree on.
+    pub(crate) fn note_differs(&mut self, id: MemberId) {
+        if let Some(member) = self.peers.iter_mut().find(|m| m.id == id) {
+            member.differs = true;
+        }
+    }
+
     /// A member has taken this one's link: it knows it.
     pub(crate) fn note_owned(&mut self, id: MemberId) {
         if let Some(member) = self.peers.iter_mut().find(|m| m.id == id) {
             member.disowns = false;
+            member.differs = false;
         }
     }
 

@@ -183,7 +183,10 @@ impl Engine {
         match refusal {
             LinkRefusal::EpochUsed { at_least } => self.raise_epoch(*at_least, effects),
             LinkRefusal::NotAMember { .. } => self.disowned_by(by, now, effects),
-            _ => {}
+            LinkRefusal::Cluster { .. }
+            | LinkRefusal::Mapper { .. }
+            | LinkRefusal::Format { .. }
+            | LinkRefusal::Secret => self.members.lock().note_differs(by),
         }
     }
 

@@ -136,12 +136,16 @@ impl Registry {
         }
     }
 
-    /// Lets the guards take note of what a record says now, if it is of that kind. Lists that are no longer guarded are
-    /// shown at once; those that are held stay for the time they were given.
+    /// Lets the guards take note of what a record says now, if it is of that kind. The current lists are shown at once
+    /// of those that are guarded for a shorter time than before, or no more; the others stay held for the time they were given.
     pub(crate) fn renew_guard(&self, key: &RecordKey, changes: &mut Changes) {
         let Some(guarded) = Guarded::of(key) else {
             return;
         };
+        let held: Vec<_> = self.guards.held.lock().iter().cloned().collect();
+        let time =
+            |(_, service): &(Millis, ServiceKey)| self.guards.time(service).map_or(Millis(0), |set| set.1);
+        let before: Vec<_> = held.iter().map(time).collect();
         {
             let mut set = self.guards.set.lock();
             // Read under the lock: whoever comes last has read the newest.
@@ -155,10 +159,9 @@ impl Registry {
                 }
             }
         }
-        let held: Vec<_> = self.guards.held.lock().iter().cloned().collect();
-        for (until, service) in held {
-            if self.hold_until(&service, Millis(0)).is_none() {
-                self.let_go(until, &service, changes);
+        for (held, before) in held.iter().zip(before) {
+            if time(held) < before {
+                self.let_go(held.0, &held.1, changes);
             }
         }
     }

@@ -227,7 +227,7 @@ keys! {
         |text: &str| number(text, 0, 1 << 24).map(|n| n as usize);
     newcomer_limit, "connections", "512", "connections that may be open without having asked anything yet; further ones wait in the operating system",
         |text: &str| number(text, 1, 1 << 20).map(|n| n as usize);
-    busy_after, "time", "200ms", "wait of tasks, once it is never shorter any more, from which newcomers are turned away at once and registrations, subscriptions and queries after two seconds; beats, removals and signs of life never are; 0 turns nobody away", time;
+    busy_after, "time", "200ms", "wait of tasks, once it is never shorter any more, from which newcomers are turned away at once and registrations, subscriptions and queries after two seconds; beats, removals and signs of life never are; 0s turns nobody away", time;
     connection_limit, "connections", "0", "gRPC connections of clients beyond which further ones are refused; 0 for no limit",
         |text: &str| number(text, 0, 1 << 24).map(|n| n as usize);
     connection_limit_per_ip, "connections", "0", "the same for the connections from one address, as the socket shows it; 0 for no limit",
@@ -237,7 +237,7 @@ keys! {
     balance_after, "time", "60s", "how long connections are uneven before they are evened out", positive_time;
     balance_calm, "time", "2m", "how long no member has started, gone or changed its list before connections are evened out", time;
     balance_rest, "time", "5m", "how long a client that came, or was asked to move, is not asked to even out", time;
-    gate_limit, "time", "20s", "longest wait for the data of all live members before the node is ready", positive_time;
+    gate_limit, "time", "20s", "longest wait for the data of all live members before the node is ready; beside members that serve, a node that has got nothing of them waits on. 0s serves at once whatever is there, for tests only", time;
     orphan_gone, "time", "15s", "how long instances stay whose member is gone", positive_time;
     orphan_unreachable, "time", "30s", "how long instances stay whose member is unreachable", positive_time;
     orphan_slow_extra, "time", "25s", "how much longer instances stay whose client registers again only every half minute (the official Python SDK)", time;
@@ -311,7 +311,7 @@ mod tests {
                 "\"loud\" is no log filter, want error, warn, info, debug, trace or off, or info,module=debug",
             ),
             ("log_format", "xml", "\"xml\" is neither text nor json"),
-            ("gate_limit", "0s", "must be above 0"),
+            ("verify_interval", "0s", "must be above 0"),
             ("ephemeral_copy", "999ms", "must be 0s or at least 1s"),
             (
                 "push_window_max",

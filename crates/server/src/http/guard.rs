@@ -114,6 +114,10 @@ fn guarded(app: &HttpApp, params: &Params) -> Result<Guarded, HttpFailure> {
     let checked = app.check(params)?;
     match params.has("serviceName") {
         true => Ok(Guarded::Service(checked.require_service()?.clone())),
+        false if params.has("groupName") => {
+            // Half a name must not be taken for a whole namespace.
+            Err(HttpFailure::invalid("Param 'serviceName' is required beside 'groupName'."))
+        }
         false => Ok(Guarded::Namespace(params.namespace().into())),
     }
 }
