@@ -21,7 +21,7 @@ const CHANGING_FAILED_ONCE: &[u64] = &[16, 30, 52, 57, 73, 91, 102, 181, 191];
 const DEFAULT_CHANGING: u64 = 70;
 
 /// The same, of seeds in which the network falls apart.
-const PARTITIONED_FAILED_ONCE: &[u64] = &[24, 32, 36, 44, 52, 70, 84, 117, 160, 163];
+const PARTITIONED_FAILED_ONCE: &[u64] = &[24, 32, 36, 44, 52, 70, 84, 117, 160, 163, 289];
 
 const DEFAULT_PARTITIONED: u64 = 80;
 
