@@ -16,12 +16,12 @@ const DEFAULT_SEEDS: u64 = 100;
 const FAILED_ONCE: &[u64] = &[90, 97, 123, 159, 168, 306, 329, 358, 477];
 
 /// The same, of seeds in which the member list changes.
-const CHANGING_FAILED_ONCE: &[u64] = &[16, 30, 57, 73, 91, 102, 114, 181, 191];
+const CHANGING_FAILED_ONCE: &[u64] = &[16, 30, 52, 57, 73, 91, 102, 114, 181, 191];
 
 const DEFAULT_CHANGING: u64 = 70;
 
 /// The same, of seeds in which the network falls apart.
-const PARTITIONED_FAILED_ONCE: &[u64] = &[24, 32, 36, 44, 52, 70, 84, 117, 160, 163];
+const PARTITIONED_FAILED_ONCE: &[u64] = &[24, 32, 36, 44, 52, 70, 84, 117, 160, 163, 289];
 
 const DEFAULT_PARTITIONED: u64 = 80;
 

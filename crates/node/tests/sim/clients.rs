@@ -192,6 +192,15 @@ impl World {
 
     /// All connections to a node break; their clients find out and go elsewhere.
     pub(super) fn node_lost(&mut self, n: usize) {
+        // A node that was cut off from it may not know what a client wrote here that came from there, and its own older
+        // version of the row lives.
+        let (network, now) = (&self.network, self.now);
+        if (0..self.slots.len()).any(|m| network.settled_until(m, n, now) != now) {
+            let here = Home::Connection(n);
+            let rows = self.oracle.rows.values_mut();
+            rows.filter(|promise| promise.home == here)
+                .for_each(|promise| promise.is_contested = true);
+        }
         let is_pause = self.is_paused(n);
         for client in 0..self.clients.sdk.len() {
             if let Some((at, _, id)) = self.clients.sdk[client].connection

@@ -189,7 +189,7 @@ impl World {
         let has_gap = had_log_gap(&ready);
         let all_run = self.all_run();
         // A change of the network begins graces and time-outs anew.
-        let gone_after = self.network.changed_at + GONE_AFTER;
+        let changed_at = self.network.changed_at;
         let mut views: Vec<Option<Arc<ServiceView>>> = Vec::new();
         let mut of_service: Option<ServiceKey> = None;
         for ((service, key), promise) in rows.iter_mut() {
@@ -198,6 +198,14 @@ impl World {
                 views = ready.iter().map(|(_, node)| view(node)).collect();
                 of_service = Some(service.clone());
             }
+            // What a node brings back that was away for long goes after its time-out (`docs/distro.md`, changes of
+            // the member list).
+            let outdated_until = match promise.home {
+                Home::Connection(_) => 0,
+                Home::Beats(_) | Home::Anywhere => self.outdated_until,
+            };
+            let gone_after = changed_at.max(outdated_until) + GONE_AFTER;
+            let may_come_back = outdated_until > 0 && now <= outdated_until + GONE_AFTER;
             let mut n_listed = 0;
             for ((n, _), view) in ready.iter().zip(&views) {
                 let listed = view.as_ref().and_then(|v| v.get(&key.ip, key.port, &key.cluster));
@@ -233,7 +241,7 @@ impl World {
                             );
                         }
                     }
-                    State::Dead { left: true, .. } if listed.is_some() && !has_gap => {
+                    State::Dead { left: true, .. } if listed.is_some() && !has_gap && !may_come_back => {
                         return broken(
                             "a removed row does not come back",
                             format!("{service} {key:?} at node {n}, {now}"),

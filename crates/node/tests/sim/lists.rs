@@ -7,6 +7,9 @@ use super::world::{Event, World};
 /// Time after the last edit in which the nodes find each other and take their clients over.
 const SETTLE: u64 = 12_000;
 
+/// For so long at least every node remembers that a row which beat was removed, by the fastest clock.
+const REMEMBERED: u64 = 115_000;
+
 impl World {
     /// A node joins, leaves, or takes another's place, and all lists follow within some time of each other.
     pub(super) fn change_list(&mut self) {
@@ -38,8 +41,12 @@ impl World {
             let list = self.wanted.clone();
             self.after(at, Event::SaveList(n, list));
         }
+        self.list_busy_until = self.now + spread + SETTLE;
         if let Some(n) = joining {
             self.report.joined += 1;
+            if self.slots[n].node.is_some() && self.slots[n].left_at + REMEMBERED < self.list_busy_until {
+                self.outdated_until = self.list_busy_until;
+            }
             if self.slots[n].node.is_none() {
                 self.slots[n].list = self.wanted.clone();
                 let at = self.rng.u64(0..spread + 3_000);
@@ -48,6 +55,7 @@ impl World {
         }
         if let Some(n) = leaving {
             self.report.left += 1;
+            self.slots[n].left_at = self.now;
             // It ends before the lists change, some time after, or goes on beside the cluster.
             let life = self.slots[n].life;
             match self.rng.u32(0..4) {
@@ -60,7 +68,6 @@ impl World {
             }
             self.oracle.node_left(n);
         }
-        self.list_busy_until = self.now + spread + SETTLE;
         if self.list_changes_left > 0 {
             let next = spread + SETTLE + self.rng.u64(0..10_000);
             self.after(next, Event::ChangeList);

@@ -15,7 +15,8 @@ pub(super) struct Promise {
     pub(super) home_since: u64,
     pub(super) state: State,
     /// It was last written while the network was cut, by a client that turns to both sides: their clocks differ, so
-    /// that an older write of the other side may win over it. Or a loss of power has left an earlier version of it.
+    /// that an older write of the other side may win over it. Or a loss of power has left an earlier version of it, or the
+    /// node that held it is lost and an older one lives.
     pub(super) is_contested: bool,
     /// All nodes have lost power before it was in every copy. Until then its client finds out what is left of it: an
     /// earlier version, nothing, or one after the other while the copies are compared.
@@ -159,7 +160,11 @@ impl Oracle {
             promise.home = home;
             promise.home_since = now;
             promise.replicated_at = None;
-            promise.is_contested |= !is_whole && !matches!(home, Home::Connection(_));
+            promise.is_contested = match home {
+                // The newest write, and it lives.
+                Home::Connection(_) => false,
+                Home::Beats(_) | Home::Anywhere => promise.is_contested || !is_whole,
+            };
         }
     }
 

@@ -118,6 +118,8 @@ pub(super) struct Slot {
     pub(super) left_behind: Vec<ConnectionId>,
     /// Its member list, by number.
     pub(super) list: Vec<usize>,
+    /// When it was taken off the list the last time.
+    pub(super) left_at: u64,
     /// When the standing tick is due; an event with another time is void.
     tick_at: u64,
     tickets: BTreeMap<Ticket, Waiting>,
@@ -142,6 +144,8 @@ pub(super) struct World {
     /// Until then some list is not yet as they want it.
     pub(super) list_busy_until: u64,
     pub(super) list_changes_left: usize,
+    /// Until then a node may come back that has not heard of removals which all others have forgotten.
+    pub(super) outdated_until: u64,
     /// Who dials whom again and again, by number and life.
     dialers: BTreeSet<(usize, usize, u64)>,
     pub(super) network: Network,
@@ -169,6 +173,7 @@ impl World {
             paused_until: 0,
             left_behind: Vec::new(),
             list: (0..plan.n_nodes).collect(),
+            left_at: 0,
             tick_at: 0,
             tickets: BTreeMap::new(),
             next_ticket: 0,
@@ -187,6 +192,7 @@ impl World {
             wanted: (0..plan.n_nodes).collect(),
             list_busy_until: 0,
             list_changes_left: plan.n_list_changes,
+            outdated_until: 0,
             dialers: BTreeSet::new(),
             network: Network::new(n_slots),
             partitions_left: plan.n_partitions,

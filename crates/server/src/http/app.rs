@@ -556,6 +556,7 @@ pub(crate) mod tests {
             ("seconds=61", "'seconds'"),
             ("seconds=-1", "'seconds'"),
             ("serviceName=s", "seconds"),
+            ("groupName=g&seconds=1", "serviceName"),
             ("serviceName=a+b&seconds=1", "serviceName"),
         ] {
             let (status, _, text) =

@@ -116,7 +116,9 @@ fn guarded(app: &HttpApp, params: &Params) -> Result<Guarded, HttpFailure> {
         true => Ok(Guarded::Service(checked.require_service()?.clone())),
         false if params.has("groupName") => {
             // Half a name must not be taken for a whole namespace.
-            Err(HttpFailure::invalid("Param 'serviceName' is required beside 'groupName'."))
+            Err(HttpFailure::invalid(
+                "Param 'serviceName' is required beside 'groupName'.",
+            ))
         }
         false => Ok(Guarded::Namespace(params.namespace().into())),
     }
