@@ -217,7 +217,7 @@ keys! {
     detect_after, "time", "10s", "silence of a gRPC client after which it is asked whether it lives", positive_time;
     drop_after, "time", "14s", "silence of a gRPC client after which its connection is closed; above `detect_after`",
         positive_time;
-    expiry_brake, "percent", "30", "share of the instances that beat, or of the gRPC clients, above which a silence that began at one moment is first put down to this node: each is given its time once more before it counts as dead; never when 20 or fewer are silent, and 0 never at all",
+    expiry_brake, "percent", "30", "share of the instances that beat, or of the gRPC clients, above which a silence that began at one moment is first put down to this node: each is given its time once more before it counts as dead; never when 20 or fewer are silent; at most 99, and 0 never at all",
         |text: &str| number(text, 0, 99).map(|n| n as usize);
     push_timeout, "time", "5s", "wait for the acknowledgement of a push before it is sent again", positive_time;
     push_window_max, "time", "500ms", "longest time that changes of a busy service are merged before they are pushed",
@@ -232,7 +232,7 @@ keys! {
         |text: &str| number(text, 0, 1 << 24).map(|n| n as usize);
     connection_limit_per_ip, "connections", "0", "the same for the connections from one address, as the socket shows it; 0 for no limit",
         |text: &str| number(text, 0, 1 << 24).map(|n| n as usize);
-    balance_per_minute, "percent", "10", "share of its gRPC connections that a member sends to others in a minute at most, when it has more than the mean of all; 0 switches evening out off",
+    balance_per_minute, "percent", "10", "share of its gRPC connections that a member sends to others in a minute at most, when it has more than the mean of all; at most 60, and 0 switches evening out off",
         |text: &str| number(text, 0, 60).map(|n| n as u32);
     balance_after, "time", "60s", "how long connections are uneven before they are evened out", positive_time;
     balance_calm, "time", "2m", "how long no member has started, gone or changed its list before connections are evened out", time;
