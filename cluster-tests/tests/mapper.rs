@@ -120,6 +120,18 @@ async fn a_node_with_another_rule_is_refused_by_name() -> Result<()> {
         })
         .await;
     }
+    eventually(
+        "the odd one has found out that it has nothing to serve",
+        SOON,
+        || async {
+            ensure!(odd.log().contains("still not ready after gate_limit"));
+            Ok(())
+        },
+    )
+    .await;
+    let members = odd.http().state().await?.members;
+    let odd_state = members.iter().find(|member| member.address == odd.address());
+    ensure!(odd_state.is_some_and(|member| !member.ready), "{members:?}");
     eventually("the two others are one cluster without it", SOON, || async {
         let members = cluster.node(0).http().state().await?.members;
         let states: Vec<_> = members.iter().map(|m| m.state.as_str()).collect();

@@ -58,11 +58,11 @@ pub fn judge(peers: &[PeerProgress], all_loaded: bool, waited: Millis, limit: Mi
     }
 }
 
-/// More of those that answer differ from this member than agree with it.
+/// More of those that answer differ from this member than agree with it, itself included.
 fn is_stranger(peers: &[PeerProgress]) -> bool {
     let count = |is_so: fn(Contact) -> bool| peers.iter().filter(|p| is_so(p.contact)).count();
     let n_agree = count(|contact| matches!(contact, Contact::Loading | Contact::Ready));
-    count(|contact| contact == Contact::Differs) > n_agree
+    count(|contact| contact == Contact::Differs) > n_agree + 1
 }
 
 fn judge_progress(peers: &[PeerProgress], all_loaded: bool) -> Verdict {
@@ -143,6 +143,12 @@ mod tests {
         let two = [peer(1, Contact::Differs, false), peer(2, Contact::Differs, false)];
         assert_eq!(at(&two, false, 0), Verdict::Closed);
         assert_eq!(at(&two, false, 1_000_000), Verdict::Closed);
+        let of_two = [peer(1, Contact::Differs, false)];
+        assert_eq!(
+            at(&of_two, false, 20_000),
+            Verdict::OpenByLimit,
+            "either may be wrong"
+        );
         let one = [peer(1, Contact::Loading, true), peer(2, Contact::Differs, false)];
         assert_eq!(at(&one, false, 19_999), Verdict::Closed);
         assert_eq!(at(&one, false, 20_000), Verdict::OpenByLimit);
