@@ -131,13 +131,11 @@ fn thousands_of_orphans_are_dropped_some_at_a_time() {
             &mut Changes::new(),
         );
     }
-    for _ in 0..3 {
-        let (now, actions) = (clock(fixture.now), &mut Actions::default());
-        fixture.node.probe_done(other, ProbeResult::Missed, now, actions);
-    }
+    let (now, actions) = (clock(fixture.now), &mut Actions::default());
+    fixture.node.probe_done(other, ProbeResult::Refused, now, actions);
     assert_eq!(fixture.node.registry().n_orphans(), N as usize);
     // The grace of those who return at once, and 25 seconds later that of the others.
-    for (seconds, n_left) in [(29, N), (2, N / 2), (22, N / 2), (3, 0)] {
+    for (seconds, n_left) in [(14, N), (2, N / 2), (22, N / 2), (3, 0)] {
         let most = fixture.most_lost(seconds, n_rows);
         assert_eq!(n_rows(&fixture.node), n_left as usize);
         assert!(most <= A_LITTLE, "{most} in one tick");

@@ -256,7 +256,7 @@ fn kf_061_instances_of_a_client_that_moves_stay_until_they_are_registered_anew()
     let arrived = alone.connect("10.0.0.9", true).unwrap();
     publish(&alone, arrived, &services[0], &[1, 2]);
     publish(&alone, arrived, &services[1], &[1]);
-    alone.run(1_000);
+    alone.run(2_500);
     assert_eq!(
         listed(&alone, &services[0]),
         (vec![1, 2], 2),
@@ -274,7 +274,7 @@ fn kf_061_instances_of_a_client_that_moves_stay_until_they_are_registered_anew()
         "what it withdraws is gone at once"
     );
     publish(&alone, arrived, &services[1], &[1, 2]);
-    alone.run(1_000);
+    alone.run(2_500);
     assert_eq!(
         alone
             .node
