@@ -21,6 +21,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use crate::executor::Executor;
 use crate::metrics::Counter;
+use crate::store;
 
 /// First bytes of a file; the last of them is the version of its form.
 const MAGIC: [u8; 8] = *b"RCCOPY\0\x02";
@@ -65,7 +66,7 @@ impl EphemeralCopy {
     /// The copy of the member `address` in the directory `dir`, which is there.
     pub fn new(dir: &Path, address: &str) -> Self {
         EphemeralCopy {
-            path: dir.join(format!("ephemeral-{}.copy", address.replace([':', '/'], "_"))),
+            path: dir.join(format!("ephemeral-{}.copy", store::as_file_name(address))),
             written_at: AtomicU64::new(0),
             size: AtomicU64::new(0),
             failures: Counter::default(),

@@ -218,7 +218,12 @@ fn damaged(path: &Path, error: impl ToString) -> StoreError {
 }
 
 fn file_name(address: &str) -> String {
-    format!("operator-{}.redb", address.replace([':', '/'], "_"))
+    format!("operator-{}.redb", as_file_name(address))
+}
+
+/// A member's address as a part of the names of its files.
+pub(crate) fn as_file_name(address: &str) -> String {
+    address.replace([':', '/'], "_")
 }
 
 /// Operator files in `dir` that belong to none of these members.
