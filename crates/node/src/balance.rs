@@ -25,7 +25,7 @@ const STOPS_AT: f64 = 1.1;
 /// A deviation from the mean of fewer connections than this begins nothing.
 const LEAST_DEVIATION: f64 = 10.0;
 /// A client that was asked has left within this time, or stays.
-const LEAVES_WITHIN: Millis = Millis(10_000);
+const ANSWERS_WITHIN: Millis = Millis(10_000);
 const MINUTE: u64 = 60_000;
 
 /// Evening out, as far as it has come.
@@ -211,7 +211,7 @@ impl Node {
         if loads.own <= n_wanted {
             return 0;
         }
-        let is_leaving = |c: &Connection| c.asked_to_move().is_some_and(|at| now.since(at) < LEAVES_WITHIN);
+        let is_leaving = |c: &Connection| c.asked_to_move().is_some_and(|at| now.since(at) < ANSWERS_WITHIN);
         let n_leaving = self.connections.all().iter().filter(|c| is_leaving(c)).count();
         (loads.own - n_wanted).saturating_sub(n_leaving)
     }
