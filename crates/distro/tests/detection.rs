@@ -2,17 +2,18 @@
 
 #![allow(clippy::expect_used)]
 
+mod common;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use rollcall_core::ownership::ModuloMapper;
 use rollcall_core::{MemberId, Millis, Now, Registry};
 use rollcall_distro::codec::{FORMAT, encode_probe};
 use rollcall_distro::message::Probe;
-use rollcall_distro::{
-    Death, DistroConfig, Effect, Effects, Engine, Faults, MemberState, ProbeResult, Report,
-};
+use rollcall_distro::{Death, Effect, Effects, Engine, MemberState, ProbeResult, Report};
 use smol_str::SmolStr;
+
+use common::config;
 
 const WALL: u64 = 1_700_000_000_000;
 const TIMEOUT: u64 = 900;
@@ -61,23 +62,7 @@ impl Cluster {
             .map(|n| SmolStr::from(format!("10.8.0.{n:03}:8848")))
             .collect();
         let engine = |at: usize| {
-            let config = DistroConfig {
-                cluster: "rollcall".into(),
-                address: addresses[at].clone(),
-                members: addresses.clone(),
-                mapper: Arc::new(ModuloMapper),
-                log_capacity: 16,
-                probe_interval: Millis::secs(1),
-                probe_misses: 3,
-                newest_format: newest_format(at),
-                copy_period: Millis(0),
-                verify_interval: Millis::secs(1),
-                gate_limit: Millis(0),
-                orphan_gone: Millis::secs(15),
-                orphan_unreachable: Millis::secs(30),
-                orphan_slow_extra: Millis::secs(25),
-                faults: Faults::default(),
-            };
+            let config = config(addresses[at].clone(), addresses.clone(), newest_format(at));
             let now = Now::at(Millis(0), Millis(WALL));
             let registry = Arc::new(Registry::new(MemberId::of(&addresses[at]), 1, 0, now.mono));
             Engine::new(config, registry, at as u64 * 7_919 + 1, now)

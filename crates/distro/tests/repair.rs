@@ -2,16 +2,18 @@
 
 #![allow(clippy::expect_used)]
 
+mod common;
+
 use std::sync::Arc;
 
-use rollcall_core::ownership::ModuloMapper;
 use rollcall_core::registry::change::{Changes, ClientId, RowOp};
 use rollcall_core::registry::digest::N_BUCKETS;
 use rollcall_core::{Instance, MemberId, Millis, Now, Registry, ServiceKey, Stamp};
 use rollcall_distro::codec::FORMAT;
 use rollcall_distro::message::{Frame, LinkHello, Op, Reply};
-use rollcall_distro::{DistroConfig, Effects, Engine, Faults, LinkId};
-use smol_str::SmolStr;
+use rollcall_distro::{Effects, Engine, LinkId};
+
+use common::config;
 
 const ME: &str = "10.0.0.1:8848";
 const OTHER: &str = "10.0.0.2:8848";
@@ -30,23 +32,7 @@ struct Linked {
 
 impl Linked {
     fn new() -> Self {
-        let config = DistroConfig {
-            cluster: "rollcall".into(),
-            address: ME.into(),
-            members: vec![SmolStr::from(ME), SmolStr::from(OTHER)],
-            mapper: Arc::new(ModuloMapper),
-            log_capacity: 16,
-            probe_interval: Millis::secs(1),
-            probe_misses: 3,
-            newest_format: FORMAT,
-            copy_period: Millis(0),
-            verify_interval: Millis::secs(1),
-            gate_limit: Millis(0),
-            orphan_gone: Millis::secs(15),
-            orphan_unreachable: Millis::secs(30),
-            orphan_slow_extra: Millis::secs(25),
-            faults: Faults::default(),
-        };
+        let config = config(ME.into(), vec![ME.into(), OTHER.into()], FORMAT);
         let registry = Arc::new(Registry::new(MemberId::of(ME), 1, 0, NOW.mono));
         let engine = Engine::new(config, registry.clone(), 1, NOW);
         let hello = LinkHello {
