@@ -186,7 +186,6 @@ impl World {
 
     fn check_rows(&self, rows: &mut BTreeMap<(ServiceKey, RowKey), Promise>, now: u64) -> Result<(), Broken> {
         let ready = self.ready();
-        let has_gap = had_log_gap(&ready);
         let all_run = self.all_run();
         // A change of the network begins graces and time-outs anew.
         let changed_at = self.network.changed_at;
@@ -241,7 +240,9 @@ impl World {
                             );
                         }
                     }
-                    State::Dead { left: true, .. } if listed.is_some() && !has_gap && !may_come_back => {
+                    State::Dead { left: true, .. }
+                        if listed.is_some() && !may_come_back && !had_log_gap(&ready) =>
+                    {
                         return broken(
                             "a removed row does not come back",
                             format!("{service} {key:?} at node {n}, {now}"),

@@ -45,6 +45,8 @@ pub(crate) struct Plan {
     pub(crate) n_clock_jumps: usize,
     /// A fault planted in every node.
     pub(crate) planted: Option<Fault>,
+    /// Hash every event, for [`Report::trace`].
+    pub(crate) hash_trace: bool,
     /// Print every event.
     pub(crate) print_trace: bool,
 }
@@ -72,6 +74,7 @@ impl Plan {
             copy_period: 0,
             n_clock_jumps: if seed.is_multiple_of(3) { 3 } else { 0 },
             planted: None,
+            hash_trace: false,
             print_trace: false,
         }
     }
@@ -119,7 +122,7 @@ impl Plan {
 /// What a run did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Report {
-    /// Hash over every event.
+    /// Hash over every event; the same for all runs that hash none.
     pub(crate) trace: u64,
     /// Operations of clients that were carried out.
     pub(crate) operations: u64,

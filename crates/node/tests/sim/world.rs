@@ -266,11 +266,13 @@ impl World {
             let Some(event) = self.events.remove(&id) else {
                 continue;
             };
-            let line = format!("{time} {event:?}");
-            if self.plan.print_trace {
-                println!("{line}");
+            if self.plan.print_trace || self.plan.hash_trace {
+                let line = format!("{time} {event:?}");
+                self.trace.update(line.as_bytes());
+                if self.plan.print_trace {
+                    println!("{line}");
+                }
             }
-            self.trace.update(line.as_bytes());
             self.handle(event)?;
         }
         self.check_at_rest()?;
