@@ -7,8 +7,9 @@
 //! is written after the start has to be newer than all that any member's copy holds, wherever the clocks stand by then:
 //! the hybrid clock goes on from beyond the time at which the copy was begun.
 //!
-//! A copy is used in a cold start only: when no member that answered held anything when it was first heard of. Beside
-//! live members it is never read.
+//! A copy is used in a cold start only: when no member that answered served when it was first heard of. Beside live members
+//! it is never read. The member with the newest copy serves first, and all others load from it: one that has
+//! lost its copy, or has an old one, would show lists that lack what the newest has.
 
 use std::collections::BTreeMap;
 
@@ -20,13 +21,13 @@ use crate::effect::{Effect, Effects};
 use crate::engine::Engine;
 use crate::faults::Fault;
 use crate::gate::{Contact, PeerProgress};
-use crate::message::{Frame, Op, Probe};
+use crate::message::{ColdStart, Frame, Op, Probe};
 
 /// Age from which on a copy is not used.
 pub const COPY_LIFE: Millis = Millis::secs(600);
 /// A copy is written anew after this time although nothing has changed, so that it does not grow old.
 const REWRITE: Millis = Millis::secs(120);
-/// How long the gate waits for a copy to be read.
+/// How long the gate waits for copies to be read, the own one and newer ones of others.
 const READ_LIMIT: Millis = Millis::secs(30);
 /// A copy is older than this many periods only if its disk hangs or nothing has changed: one period until the next is
 /// begun, one in which that is written, and one more.
@@ -46,12 +47,15 @@ pub struct CopyTime {
 /// Where reading and writing of the copy stand.
 #[derive(Debug, Default)]
 pub(crate) struct Copying {
-    /// Members that held nothing when they were first heard of, with their process.
+    /// Members that did not serve when they were first heard of, with their process.
     cold: BTreeMap<MemberId, u64>,
-    /// Some member held rows when it was first heard of.
+    /// Some member served when it was first heard of.
     has_live: bool,
     /// Since when the gate waits for the copy.
     asked: Option<Millis>,
+    /// When the copy that is used was begun, by the hybrid clock.
+    begun: Option<Millis>,
+    /// Nothing more comes of a copy.
     is_read: bool,
     /// Members of whose rows the copy has told.
     told_of: Vec<MemberId>,
@@ -67,7 +71,7 @@ impl Engine {
 
     // === reading ===
 
-    /// Notes whether a member that is heard of for the first time holds anything.
+    /// Notes whether a member that is heard of for the first time serves.
     pub(crate) fn note_cold(&self, said: &Probe) {
         if !self.has_copies() || self.is_past_gate() {
             return;
@@ -77,24 +81,58 @@ impl Engine {
         if copying.cold.get(&id) == Some(&state.boot) {
             return;
         }
-        if state.ready || state.leaving || state.rows > 0 {
+        // Rows alone prove nothing: they may come from a copy.
+        if state.ready || state.leaving {
             copying.has_live = true;
         } else {
             copying.cold.insert(id, state.boot);
         }
     }
 
-    /// True when the gate need not wait for the copy, or no longer. Asks for it when that has not been done yet.
-    pub(crate) fn has_taken_copy(&self, peers: &[PeerProgress], now: Now, effects: &mut Effects) -> bool {
+    /// What this member says of its copy.
+    pub(crate) fn cold_start(&self) -> ColdStart {
+        if !self.has_copies() || self.is_past_gate() {
+            return ColdStart::No;
+        }
+        let copying = self.copying.lock();
+        match copying.asked {
+            _ if !copying.is_read => ColdStart::Reading,
+            None => ColdStart::No,
+            Some(_) => ColdStart::Read(copying.begun.map(|begun| begun.0)),
+        }
+    }
+
+    /// True when the gate, which has `waited` so long, need not wait for a copy, or no longer. Asks for the own one when
+    /// that has not been done yet.
+    pub(crate) fn has_settled_copies(
+        &self,
+        peers: &[PeerProgress],
+        waited: Millis,
+        now: Now,
+        effects: &mut Effects,
+    ) -> bool {
         if !self.has_copies() {
             return true;
         }
         let mut copying = self.copying.lock();
+        if let Some(asked) = copying.asked {
+            let is_early = waited < self.config.gate_limit;
+            let own = copying.begun.map(|begun| (begun.0, self.me));
+            let has_better = |peer: &PeerProgress| match peer.cold {
+                _ if peer.contact != Contact::Loading => false,
+                ColdStart::No | ColdStart::Read(None) => false,
+                ColdStart::Reading => true,
+                ColdStart::Untold => is_early,
+                ColdStart::Read(Some(begun)) => Some((begun, peer.id)) > own,
+            };
+            // Whoever is still to come may bring what none of those here has.
+            let is_here = |peer: &PeerProgress| matches!(peer.contact, Contact::Loading | Contact::Ready);
+            let may_come = own.is_none() && is_early && !peers.iter().all(is_here);
+            let is_settled = copying.is_read && !may_come && !peers.iter().any(has_better);
+            return is_settled || now.mono.since(asked) >= READ_LIMIT;
+        }
         if copying.is_read {
             return true;
-        }
-        if let Some(asked) = copying.asked {
-            return now.mono.since(asked) >= READ_LIMIT;
         }
         // A few that hear nothing of the others may be cut off from members that live.
         let n_heard = peers
@@ -122,6 +160,7 @@ impl Engine {
             // The last writes before the loss are in the copies of those members only that were about to write one.
             let lost_by = begun.hybrid.0 + COPIES_APART * self.config.copy_period.0;
             self.registry.clock().observe(lost_by << 16);
+            self.copying.lock().begun = Some(begun.hybrid);
         }
         is_young
     }
@@ -158,6 +197,7 @@ impl Engine {
     /// All of the copy was handed in, or there is none that will do.
     pub fn copy_taken(&self, now: Now, effects: &mut Effects) {
         self.copying.lock().is_read = true;
+        self.probe_all(now, effects);
         self.step_gate(now, effects);
     }
 

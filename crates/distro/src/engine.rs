@@ -30,7 +30,9 @@ use crate::graces::{Graces, Over};
 use crate::inbound::Inbound;
 use crate::log::Log;
 use crate::members::{Death, Member, MemberTable, OwnershipView, ProbeResult};
-use crate::message::{Brief, Followed, FullProbe, LinkHello, LinkRefusal, Probe, State, check_names};
+use crate::message::{
+    Brief, ColdStart, Followed, FullProbe, LinkHello, LinkRefusal, Probe, State, check_names,
+};
 use crate::outbound::Outbound;
 use crate::repairs::{Repair, Repairs};
 
@@ -452,6 +454,7 @@ impl Engine {
             sdk_connections: self.n_sdk_connections.load(Ordering::Relaxed),
             count: self.n_told.fetch_add(1, Ordering::Relaxed),
             list,
+            cold: self.cold_start(),
         }
     }
 
@@ -838,20 +841,20 @@ impl Engine {
             return;
         }
         let progress: Vec<_> = self.members().iter().filter_map(|m| self.progress(m)).collect();
-        let verdict = self.with_start(|start| {
+        let (verdict, waited) = self.with_start(|start| {
             let waited = now.mono.since(start.began);
             let verdict = gate::judge(&progress, start.all_loaded, waited, self.config.gate_limit);
             let is_shut = matches!(verdict, Verdict::Closed | Verdict::LoadAllFrom(_));
             if is_shut && waited >= self.config.gate_limit && !std::mem::replace(&mut start.is_barred, true) {
                 effects.push(Effect::Report(Report::Barred));
             }
-            verdict
+            (verdict, waited)
         });
         match verdict {
             Verdict::Closed => {}
             Verdict::LoadAllFrom(source) => self.load_all_from(source, effects),
             Verdict::Open | Verdict::OpenByLimit => {
-                if self.has_taken_copy(&progress, now, effects) {
+                if self.has_settled_copies(&progress, waited, now, effects) {
                     self.open_gate(verdict == Verdict::Open, now, effects);
                 }
             }
@@ -875,6 +878,7 @@ impl Engine {
             id: member.id,
             contact,
             is_loaded,
+            cold: member.said.map_or(ColdStart::No, |said| said.cold),
         })
     }
 

@@ -6,6 +6,8 @@
 
 use rollcall_core::{MemberId, Millis};
 
+use crate::message::ColdStart;
+
 /// What a starting member knows of one peer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PeerProgress {
@@ -15,6 +17,8 @@ pub struct PeerProgress {
     pub contact: Contact,
     /// Its own rows are complete here, and it has agreed to this member's epoch.
     pub is_loaded: bool,
+    /// What it has of a copy on disk.
+    pub cold: ColdStart,
 }
 
 /// How a peer looks to a starting member.
@@ -99,6 +103,7 @@ mod tests {
             id: MemberId(id),
             contact,
             is_loaded,
+            cold: ColdStart::No,
         }
     }
 

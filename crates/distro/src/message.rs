@@ -6,7 +6,7 @@
 
 use bincode::{Decode, Encode};
 
-pub use crate::probe::{Brief, Found, FullProbe, News, Probe, State, Word};
+pub use crate::probe::{Brief, ColdStart, Found, FullProbe, News, Probe, State, Word};
 
 /// A number that always takes eight bytes, so that what a quiet cluster sends does not depend on what it holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]

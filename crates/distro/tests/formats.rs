@@ -10,9 +10,9 @@ use std::collections::BTreeMap;
 
 use rollcall_distro::codec::{self, Challenge, CodecError, Message, Proof, Sealed, Verdict};
 use rollcall_distro::message::{
-    Brief, Followed, Forward, ForwardReply, Found, Frame, FullProbe, LinkHello, LinkRefusal, News, Op, Reply,
-    Resume, State, Welcome, WireDone, WireError, WireInstance, WireOverride, WireOverrideEdit, WireRecord,
-    WireRecordKey, WireRow, WireService, WireValue, WireWrite, Word,
+    Brief, ColdStart, Followed, Forward, ForwardReply, Found, Frame, FullProbe, LinkHello, LinkRefusal, News,
+    Op, Reply, Resume, State, Welcome, WireDone, WireError, WireInstance, WireOverride, WireOverrideEdit,
+    WireRecord, WireRecordKey, WireRow, WireService, WireValue, WireWrite, Word,
 };
 
 type Reads = Box<dyn Fn(&[u8]) -> bool>;
@@ -484,6 +484,7 @@ fn state(number: u64) -> State {
         sdk_connections: 1_500,
         count: 60,
         list: u64::MAX,
+        cold: ColdStart::Read(Some(1_700_000_000_500)),
     }
 }
 

@@ -61,6 +61,12 @@ impl World {
             false => self.rng.u64(500..15_000),
         };
         let has_copies = self.plan.copy_period > 0 && !is_long;
+        // Some disks are lost, never all.
+        let n_lost = self.rng.usize(0..self.wanted.len());
+        let first_lost = self.rng.usize(0..self.wanted.len());
+        for n in self.wanted.iter().cycle().skip(first_lost).take(n_lost) {
+            self.slots[*n].copy = None;
+        }
         for n in self.wanted.clone() {
             self.take_down(n);
             let at = down + self.rng.u64(0..RESTARTS);
