@@ -144,6 +144,7 @@ impl Registry {
                         stamp,
                         instance,
                         is_orphan: true,
+                        is_superseded: false,
                     },
                 );
             }

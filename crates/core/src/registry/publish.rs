@@ -147,7 +147,7 @@ impl Registry {
                 held.find(*hash).is_some_and(|row| {
                     let own = row.publication(publisher);
                     let mut others = row.publications.iter().filter(|p| !p.is_orphan);
-                    own.is_some_and(|own| others.any(|p| p.stamp > own.stamp))
+                    own.is_some_and(|own| own.is_superseded || others.any(|p| p.stamp > own.stamp))
                 })
             };
             let rows: RowHashes = rows.into_iter().filter(is_superseded).collect();
@@ -219,6 +219,7 @@ impl Registry {
             stamp,
             instance: instance.clone(),
             is_orphan: false,
+            is_superseded: false,
         };
         let former = edit.set(hash, &instance.row_key(), publication);
         let id = connection_row_id(hash, client);
@@ -277,6 +278,7 @@ impl Registry {
                 stamp,
                 instance,
                 is_orphan: false,
+                is_superseded: false,
             };
             let former = edit.set(hash, &key, publication).filter(|p| !p.is_orphan);
             let id = connection_row_id(hash, client);

@@ -28,6 +28,8 @@ pub struct Publication {
     pub instance: Arc<Instance>,
     /// Its member is not alive: it stays until its grace ends or a live publisher takes its place.
     pub is_orphan: bool,
+    /// Somebody else has registered the row since, and may have withdrawn it again.
+    pub is_superseded: bool,
 }
 
 /// What this member has heard of a row's beats.

@@ -169,17 +169,19 @@ impl Rows {
     /// Sets one publisher's say about a row and returns its former one.
     pub(crate) fn set(&mut self, hash: u64, publication: Publication) -> Option<Publication> {
         match self.find_mut(hash) {
-            Some(row) => match row
-                .publications
-                .iter_mut()
-                .find(|p| p.publisher == publication.publisher)
-            {
-                Some(former) => Some(std::mem::replace(former, publication)),
-                None => {
-                    row.publications.push(publication);
-                    None
+            Some(row) => {
+                let publisher = publication.publisher;
+                let is_outdone = |p: &Publication| p.publisher != publisher && p.stamp < publication.stamp;
+                let outdone = row.publications.iter_mut().filter(|p| is_outdone(p));
+                outdone.for_each(|p| p.is_superseded |= !publication.is_orphan);
+                match row.publications.iter_mut().find(|p| p.publisher == publisher) {
+                    Some(former) => Some(std::mem::replace(former, publication)),
+                    None => {
+                        row.publications.push(publication);
+                        None
+                    }
                 }
-            },
+            }
             None => {
                 let publications = smallvec::smallvec![publication];
                 self.table.insert_unique(

@@ -309,6 +309,22 @@ fn kf_008_the_newest_of_two_publishers_shows_and_the_row_goes_with_the_last() {
 }
 
 #[test]
+fn what_somebody_else_has_published_since_is_superseded_even_when_that_is_withdrawn_again() {
+    let f = Fixture::new(A);
+    let (x, y) = (f.client(1), f.client(2));
+    f.publish(x, &[at(1, 1.0), at(2, 1.0)]);
+    assert!(f.registry.superseded(x).is_empty());
+    f.publish(y, &[at(1, 2.0)]);
+    f.unpublish(y, &at(1, 2.0));
+    let hash = at(1, 1.0).row_key().stable_hash(&service());
+    let superseded = f.registry.superseded(x);
+    assert_eq!(superseded.len(), 1);
+    assert_eq!(superseded[0].1[..], [hash], "not the row that nobody else had");
+    f.publish(x, &[at(1, 3.0)]);
+    assert!(f.registry.superseded(x).is_empty(), "it has come back");
+}
+
+#[test]
 fn kf_006_one_address_in_three_clusters_is_three_rows() {
     let f = Fixture::new(A);
     for cluster in ["c1", "c2", "c3"] {

@@ -333,6 +333,7 @@ impl Registry {
                         stamp,
                         instance,
                         is_orphan: false,
+                        is_superseded: false,
                     },
                 );
                 self.watch_beats(edit, hash, now);

@@ -9,7 +9,7 @@ use rollcall_node::{ConnectionId, ConnectionInfo, HttpWrite, NodeError, Push, Ro
 use smol_str::SmolStr;
 
 use super::Broken;
-use super::invariants::BEATEN_AGAIN;
+use super::invariants::{BEATEN_AGAIN, had_log_gap};
 use super::network::SETTLED;
 use super::oracle::Home;
 use super::world::{Event, World};
@@ -192,10 +192,11 @@ impl World {
 
     /// All connections to a node break; their clients find out and go elsewhere.
     pub(super) fn node_lost(&mut self, n: usize) {
-        // A node that was cut off from it may not know what a client wrote here that came from there, and its own older
-        // version of the row lives.
+        // A node that was cut off from it, or fell out of its log, may not know what a client wrote here that came from
+        // there, and its own older version of the row lives.
         let (network, now) = (&self.network, self.now);
-        if (0..self.slots.len()).any(|m| network.settled_until(m, n, now) != now) {
+        let is_cut_off = (0..self.slots.len()).any(|m| network.settled_until(m, n, now) != now);
+        if is_cut_off || had_log_gap(&self.ready()) {
             let here = Home::Connection(n);
             let rows = self.oracle.rows.values_mut();
             rows.filter(|promise| promise.home == here)

@@ -35,7 +35,7 @@ fn broken(invariant: &'static str, what: String) -> Result<(), Broken> {
 
 /// Some node fell out of another's log. What was published and withdrawn meanwhile it never heard of, so that an orphan
 /// which that replaced stays there until its grace ends.
-fn had_log_gap(ready: &[(usize, &Node)]) -> bool {
+pub(super) fn had_log_gap(ready: &[(usize, &Node)]) -> bool {
     ready.iter().any(|(_, node)| {
         node.metrics(Now::default())
             .get("rollcall_log_gaps")
@@ -46,7 +46,7 @@ fn had_log_gap(ready: &[(usize, &Node)]) -> bool {
 impl World {
     /// The nodes that would serve a read now and are in the cluster. A node that stood still is asked as a client would
     /// ask it.
-    fn ready(&self) -> Vec<(usize, &Node)> {
+    pub(super) fn ready(&self) -> Vec<(usize, &Node)> {
         let nodes = self.slots.iter().enumerate();
         nodes
             .filter(|(n, _)| !self.is_paused(*n))
