@@ -116,6 +116,9 @@ impl Engine {
         }
         let mut copying = self.copying.lock();
         if let Some(asked) = copying.asked {
+            if copying.is_read && self.config.faults.has(Fault::NoCopyOrder) {
+                return true;
+            }
             let is_early = waited < self.config.gate_limit;
             let own = copying.begun.map(|begun| (begun.0, self.me));
             let has_better = |peer: &PeerProgress| match peer.cold {

@@ -34,6 +34,8 @@ pub enum Fault {
     CopyLives = 1 << 20,
     /// A copy on disk is used however old it is.
     OldCopy = 1 << 21,
+    /// A member that has no copy on disk does not wait for what others read from theirs.
+    NoCopyOrder = 1 << 23,
     /// A member that was out of reach stays dead when it answers again.
     NoReturn = 1 << 22,
 }

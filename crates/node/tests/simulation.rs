@@ -226,6 +226,7 @@ fn every_planted_fault_is_caught() {
         Fault::NoLeaveGrace,
         Fault::CopyLives,
         Fault::OldCopy,
+        Fault::NoCopyOrder,
         Fault::NoReturn,
     ];
     let mut missed = Vec::new();
@@ -233,7 +234,7 @@ fn every_planted_fault_is_caught() {
         let caught = (1..=40).find_map(|seed| {
             let plan = match fault {
                 Fault::NoTakeoverGrace | Fault::NoLeaveGrace => Plan::changing(seed),
-                Fault::CopyLives | Fault::OldCopy => Plan::dark(seed),
+                Fault::CopyLives | Fault::OldCopy | Fault::NoCopyOrder => Plan::dark(seed),
                 Fault::NoReturn => Plan::partitioned(seed),
                 _ => Plan::of(seed),
             };
