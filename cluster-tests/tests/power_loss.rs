@@ -102,6 +102,33 @@ async fn with_a_copy_the_lists_are_there_and_each_row_waits_for_its_client() -> 
     Ok(())
 }
 
+/// Two disks are new: their nodes start first, and must not serve what they do not have.
+#[tokio::test(flavor = "multi_thread")]
+async fn nodes_without_a_copy_wait_for_the_one_that_has_it() -> Result<()> {
+    let cluster = Cluster::builder(3).flag("--ephemeral-copy", "1s").start().await;
+    let fleet = register(&cluster).await?;
+    copied(&cluster).await;
+    cluster.nodes().iter().for_each(Node::kill);
+    for node in &cluster.nodes()[..2] {
+        std::fs::remove_file(copy_of(node))?;
+        node.start();
+    }
+    for node in &cluster.nodes()[..2] {
+        eventually("both look for a copy", SOON, || async {
+            let log = node.log();
+            ensure!(log.contains("cold start without a copy"), "{log}");
+            Ok(())
+        })
+        .await;
+    }
+    cluster.node(2).start();
+    for node in cluster.nodes() {
+        node.ready().await;
+        node.http().list(&fleet.service).await?.expect(&fleet.all)?;
+    }
+    Ok(())
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn without_a_copy_the_lists_are_empty_until_clients_return() -> Result<()> {
     let cluster = Cluster::builder(3).start().await;
