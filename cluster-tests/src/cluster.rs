@@ -36,6 +36,7 @@ pub struct ClusterBuilder {
     has_proxies: bool,
     has_member_file: bool,
     address_server: Option<Arc<AddressServer>>,
+    member_dns: Option<String>,
 }
 
 impl ClusterBuilder {
@@ -92,6 +93,12 @@ impl ClusterBuilder {
     /// Lets the nodes ask a server for the members; it tells them those that are not held back.
     pub fn address_server(mut self, server: &Arc<AddressServer>) -> Self {
         self.address_server = Some(Arc::clone(server));
+        self
+    }
+
+    /// Lets the nodes look the members up: all addresses of this DNS name.
+    pub fn member_dns(mut self, name: &str) -> Self {
+        self.member_dns = Some(name.to_owned());
         self
     }
 
@@ -169,6 +176,8 @@ impl ClusterBuilder {
         ]);
         if let Some(server) = &self.address_server {
             args.extend(["--address-server".to_owned(), server.url()]);
+        } else if let Some(name) = &self.member_dns {
+            args.extend(["--member-dns".to_owned(), name.clone()]);
         } else if self.has_member_file {
             std::fs::create_dir_all(dir)?;
             let path = dir.join("cluster.conf");
@@ -229,6 +238,7 @@ impl Cluster {
             has_proxies: false,
             has_member_file: false,
             address_server: None,
+            member_dns: None,
         }
     }
 

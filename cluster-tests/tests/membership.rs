@@ -83,6 +83,28 @@ async fn members_may_have_ipv6_addresses() -> Result<()> {
     each_holds_what_any_took("[::1]").await
 }
 
+/// The name has one address on some machines and two on others; that each is a member is tested where names are read.
+#[tokio::test]
+async fn a_dns_name_may_tell_the_members() -> Result<()> {
+    let cluster = Cluster::builder(1)
+        .on_host("127.0.0.1")
+        .member_dns("localhost")
+        .start()
+        .await;
+    let own = cluster.node(0).address();
+    let shown = cluster.node(0).http().cluster_nodes().await?;
+    ensure!(shown.iter().any(|(address, _)| *address == own), "{shown:?}");
+    ensure!(
+        cluster
+            .node(0)
+            .http()
+            .metric("rollcall_member_list_stale")
+            .await?
+            == 0.0
+    );
+    Ok(())
+}
+
 #[tokio::test]
 async fn a_single_node_needs_no_members() -> Result<()> {
     let cluster = Cluster::start(1).await;

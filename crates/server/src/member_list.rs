@@ -1,16 +1,18 @@
-//! Keeps the member list of the node as its file or its address server has it, while the node runs.
+//! Keeps the member list of the node as its file, its address server or its DNS name has it, while the node runs.
 //!
 //! Whatever cannot be read, breaks a rule or lacks this node changes nothing: the list before it stays in force. What is
 //! wrong is logged when it begins and when it ends, and counted.
 
+use std::collections::BTreeSet;
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use reqwest::{StatusCode, redirect};
 use rollcall_node::action::Actions;
 use smol_str::SmolStr;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 use tracing::{info, warn};
 
 use crate::config::member_file::{self, MAX_TEXT};
@@ -18,15 +20,21 @@ use crate::config::member_rules::{ListError, MemberRules};
 use crate::config::{Config, ConfigError, MemberSource};
 use crate::error::root_cause;
 use crate::executor::Executor;
+use crate::sockets::Dialer;
 
 /// Time between two looks at the file.
 const FILE_INTERVAL: Duration = Duration::from_secs(1);
-/// How long a changed file has to stay as it is before it is taken: an editor or a copy may write it in parts.
-const FILE_REST: Duration = Duration::from_secs(3);
-/// Longest wait for the address server.
+/// Time between two questions for a DNS name.
+const NAME_INTERVAL: Duration = Duration::from_secs(5);
+/// How long a changed list has to stay as it is before it is taken: an editor or a copy may write a file in parts, and
+/// servers of names may differ for a while.
+const REST: Duration = Duration::from_secs(3);
+/// Longest wait for the address server, and for the addresses of a name.
 const ANSWER_LIMIT: Duration = Duration::from_secs(3);
 /// How often the address server is asked at the start.
 const FIRST_TRIES: u32 = 5;
+/// How often a DNS name is: its servers may hear of a new member some seconds after it has started.
+const FIRST_LOOK_UPS: u32 = 30;
 /// Pause between two tries at the start.
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 
@@ -60,10 +68,18 @@ pub enum ReadError {
         /// What is wrong with it.
         what: &'static str,
     },
+    /// The DNS name has no address, or cannot be looked up.
+    #[error("cannot look {name} up: {error}")]
+    Name {
+        /// The name, with the port of the members.
+        name: SmolStr,
+        /// Why not.
+        error: String,
+    },
     /// The list breaks a rule.
     #[error("{place}: {error}")]
     List {
-        /// The file or the server.
+        /// The file, the server or the name.
         place: String,
         /// The rule.
         error: ListError,
@@ -71,14 +87,13 @@ pub enum ReadError {
 }
 
 /// A place that has the list.
-#[derive(Debug)]
 enum Place {
     File(String),
     Server { url: String, client: reqwest::Client },
+    Name { name: SmolStr, network: Arc<dyn Dialer> },
 }
 
 /// Follows the list of one node.
-#[derive(Debug)]
 pub struct MemberList {
     place: Place,
     interval: Duration,
@@ -87,20 +102,28 @@ pub struct MemberList {
 }
 
 impl MemberList {
-    /// The list of a process that starts: reads it from the address server, if there is one. `None` for a list that
-    /// stays as it is.
+    /// The list of a process that starts: reads it from the address server or the DNS name, if there is one. `None` for a
+    /// list that stays as it is.
     ///
     /// # Errors
-    /// The address server has no list that will do.
-    pub async fn start(config: &Config) -> Result<Option<MemberList>, ConfigError> {
-        let error = |rule: String| ConfigError::new("address_server", "at the start", rule);
-        let (place, interval) = match &config.member_source {
+    /// The address server or the name has no list that will do.
+    pub async fn start(
+        config: &Config,
+        network: &Arc<dyn Dialer>,
+    ) -> Result<Option<MemberList>, ConfigError> {
+        let error = |key, error: String| ConfigError::new(key, "at the start", error);
+        let (key, place, interval) = match &config.member_source {
             MemberSource::Fixed => return Ok(None),
-            MemberSource::File(path) => (Place::File(path.clone()), FILE_INTERVAL),
+            MemberSource::File(path) => ("member_file", Place::File(path.clone()), FILE_INTERVAL),
             MemberSource::AddressServer { url, interval } => {
-                let client = client().map_err(|e| error(e.to_string()))?;
+                let key = "address_server";
+                let client = client().map_err(|e| error(key, e.to_string()))?;
                 let url = url.clone();
-                (Place::Server { url, client }, *interval)
+                (key, Place::Server { url, client }, *interval)
+            }
+            MemberSource::Name(name) => {
+                let (name, network) = (name.clone(), Arc::clone(network));
+                ("member_dns", Place::Name { name, network }, NAME_INTERVAL)
             }
         };
         let mut list = MemberList {
@@ -109,8 +132,8 @@ impl MemberList {
             rules: config.member_rules.clone(),
             members: config.node.members.clone(),
         };
-        if matches!(list.place, Place::Server { .. }) {
-            list.members = list.first().await.map_err(|e| error(e.to_string()))?;
+        if !matches!(list.place, Place::File(_)) {
+            list.members = list.first().await.map_err(|e| error(key, e.to_string()))?;
         }
         Ok(Some(list))
     }
@@ -124,9 +147,7 @@ impl MemberList {
         let mut n_tries = 1;
         loop {
             match self.place.read().await.and_then(|text| self.check(&text)) {
-                Err(error @ (ReadError::Server { .. } | ReadError::Status { .. }))
-                    if n_tries < FIRST_TRIES =>
-                {
+                Err(error) if n_tries < self.place.tries_after(&error) => {
                     info!(%error, n_tries, "no member list yet");
                     n_tries += 1;
                     sleep(FIRST_PAUSE).await;
@@ -178,9 +199,9 @@ impl MemberList {
         }
     }
 
-    /// An answer of a server is whole; a file is once it has not changed for a while.
+    /// An answer of a server is whole; a file, or the addresses of a name, are once they have not changed for a while.
     fn is_whole(&self, text: &str, resting: &mut Resting) -> bool {
-        matches!(self.place, Place::Server { .. }) || resting.since_change(text, self.interval) >= FILE_REST
+        matches!(self.place, Place::Server { .. }) || resting.since_change(text, self.interval) >= REST
     }
 
     fn take(&mut self, members: Vec<SmolStr>, exec: &Executor) {
@@ -209,8 +230,8 @@ impl Resting {
     fn since_change(&mut self, text: &str, step: Duration) -> Duration {
         match &self.text {
             // What was there at the first look was there before.
-            None => self.since = FILE_REST,
-            Some(former) if former == text => self.since = (self.since + step).min(FILE_REST),
+            None => self.since = REST,
+            Some(former) if former == text => self.since = (self.since + step).min(REST),
             Some(_) => self.since = Duration::ZERO,
         }
         if self.text.as_deref() != Some(text) {
@@ -225,6 +246,7 @@ impl fmt::Display for Place {
         match self {
             Place::File(path) => write!(f, "the file {path}"),
             Place::Server { url, .. } => write!(f, "the address server {url}"),
+            Place::Name { name, .. } => write!(f, "the addresses of {name}"),
         }
     }
 }
@@ -239,8 +261,34 @@ impl Place {
                     .map_err(ReadError::File)
             }
             Place::Server { url, client } => ask(client, url).await,
+            Place::Name { name, network } => look_up(&**network, name).await,
         }
     }
+
+    /// How many tries there are at the start when one ends so.
+    fn tries_after(&self, error: &ReadError) -> u32 {
+        match (self, error) {
+            (Place::Name { .. }, ReadError::Name { .. }) => FIRST_LOOK_UPS,
+            (Place::Name { .. }, ReadError::List { error, .. }) if error.lacks_self => FIRST_LOOK_UPS,
+            (_, ReadError::Server { .. } | ReadError::Status { .. }) => FIRST_TRIES,
+            _ => 1,
+        }
+    }
+}
+
+/// The addresses of a name as text, in an order that does not depend on that of the answer.
+async fn look_up(network: &dyn Dialer, name: &SmolStr) -> Result<String, ReadError> {
+    let failed = |error: String| ReadError::Name {
+        name: name.clone(),
+        error,
+    };
+    let found = timeout(ANSWER_LIMIT, network.look_up(name)).await;
+    let found = found.map_err(|_| failed(format!("no answer within {} s", ANSWER_LIMIT.as_secs())))?;
+    let addresses: BTreeSet<_> = found.map_err(|e| failed(e.to_string()))?.into_iter().collect();
+    if addresses.is_empty() {
+        return Err(failed("it has no address".to_owned()));
+    }
+    Ok(addresses.iter().map(|address| format!("{address}\n")).collect())
 }
 
 fn client() -> Result<reqwest::Client, reqwest::Error> {
@@ -277,12 +325,77 @@ async fn ask(client: &reqwest::Client, url: &str) -> Result<String, ReadError> {
 
 #[cfg(test)]
 mod tests {
+    use std::io;
+    use std::net::SocketAddr;
+
     use super::*;
+    use crate::sockets::{Dialed, Dialing};
+
+    /// A network that answers questions for one name.
+    struct Names(&'static [&'static str]);
+
+    impl Dialer for Names {
+        fn look_up<'a>(&'a self, target: &'a str) -> Dialing<'a, Vec<SocketAddr>> {
+            Box::pin(async move {
+                assert_eq!(target, "registry.test:8848");
+                Ok(self.0.iter().map(|address| address.parse().unwrap()).collect())
+            })
+        }
+
+        fn connect(&self, _: SocketAddr) -> Dialing<'_, Dialed> {
+            Box::pin(async { Err(io::Error::from(io::ErrorKind::Unsupported)) })
+        }
+    }
+
+    async fn members_of(addresses: &'static [&'static str]) -> Result<Vec<SmolStr>, String> {
+        let place = Place::Name {
+            name: "registry.test:8848".into(),
+            network: Arc::new(Names(addresses)),
+        };
+        let rules = MemberRules {
+            advertise: "10.0.0.2:8848".into(),
+            port: 8848,
+            distances: [0, 1000, 1001],
+        };
+        let list = MemberList {
+            place,
+            interval: NAME_INTERVAL,
+            rules,
+            members: Vec::new(),
+        };
+        let text = list.place.read().await;
+        text.and_then(|text| list.check(&text)).map_err(|e| e.to_string())
+    }
+
+    #[tokio::test]
+    async fn each_address_of_a_name_is_a_member_in_whatever_order_and_family() {
+        let answers: [&[&str]; 2] = [
+            &[
+                "10.0.0.2:8848",
+                "[fd00::3]:8848",
+                "10.0.0.1:8848",
+                "10.0.0.2:8848",
+            ],
+            &["[fd00::3]:8848", "10.0.0.1:8848", "10.0.0.2:8848"],
+        ];
+        for answer in answers {
+            let members = members_of(answer).await.unwrap();
+            assert_eq!(members, ["10.0.0.1:8848", "10.0.0.2:8848", "[fd00::3]:8848"]);
+        }
+        let error = members_of(&["10.0.0.1:8848"]).await.unwrap_err();
+        assert_eq!(
+            error,
+            "the addresses of registry.test:8848: the advertised address 10.0.0.2:8848 is not in the member list \
+             (10.0.0.1:8848); members must list it exactly so"
+        );
+        let error = members_of(&[]).await.unwrap_err();
+        assert_eq!(error, "cannot look registry.test:8848 up: it has no address");
+    }
 
     #[test]
     fn a_file_is_taken_once_it_has_not_changed_for_a_while() {
         let mut resting = Resting::default();
-        let mut look = |text| resting.since_change(text, FILE_INTERVAL) >= FILE_REST;
+        let mut look = |text| resting.since_change(text, FILE_INTERVAL) >= REST;
         assert!(look("a"), "it was there before");
         let looks = ["a,", "a,b", "a,b", "a,b"].map(&mut look);
         assert_eq!(looks, [false; 4]);

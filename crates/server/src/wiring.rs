@@ -96,7 +96,8 @@ pub async fn run(config: Config, log_levels: LogLevels) -> Result<(), StartError
         None => (None, Vec::new()),
     };
     raise_file_limit();
-    let list = MemberList::start(&config).await?;
+    let network: Arc<dyn Dialer> = Arc::new(Tcp);
+    let list = MemberList::start(&config, &network).await?;
 
     let clock = Clock::start();
     let members = list.as_ref().map(|list| list.members().to_vec());
@@ -106,7 +107,7 @@ pub async fn run(config: Config, log_levels: LogLevels) -> Result<(), StartError
         grpc,
         peer,
         udp: Some(udp),
-        network: Arc::new(Tcp),
+        network,
     };
     let process = Process::start(&config, members, clock.clone(), sockets, store, kept, log_levels)?;
     let exec = process.exec.clone();

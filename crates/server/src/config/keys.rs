@@ -74,6 +74,7 @@ draft! {
     member_file: String,
     address_server: String,
     address_server_interval: Millis,
+    member_dns: String,
     peer_addresses: Vec<String>,
     cluster_name: String,
     mapper: Arc<dyn Mapper>,
@@ -182,6 +183,8 @@ keys! {
             _ => Err(format!("{text:?} is no address of a server, want http://host:port/path")),
         };
     address_server_interval, "time", "5s", "time between two questions to the address server", positive_time;
+    member_dns, "host or host:port", "none", "DNS name that has the addresses of all members, instead of `members`; their port is the one named here, without one that of this node",
+        |text: &str| Ok::<_, String>(text.to_owned());
     peer_addresses, "list of member=host:port", "none",
         "peer ports that are not where `peer_port` says, for relays between members",
         |text: &str| Ok::<_, String>(list(text));

@@ -82,6 +82,11 @@ pub enum MemberSource {
         /// Time between two questions.
         interval: Duration,
     },
+    /// From a DNS name, which is looked up again and again: each of its addresses is a member.
+    Name(
+        /// `host:port`; the port is that of all members.
+        SmolStr,
+    ),
 }
 
 /// How logs are written.

@@ -34,7 +34,7 @@ pub fn config(draft: Draft) -> Result<Config, ConfigError> {
         [("port", port), ("grpc_port", grpc_port), ("peer_port", peer_port)],
     )?;
 
-    let source = member_source(&draft)?;
+    let source = member_source(&draft, port)?;
     let is_alone = draft.members.is_none() && source == MemberSource::Fixed;
     let rules = MemberRules {
         advertise: advertised(&draft, bind, port, is_alone)?,
@@ -191,29 +191,41 @@ fn own_ports_differ(draft: &Draft, ports: [(&str, u16); 3]) -> Result<(), Config
     Ok(())
 }
 
-/// Where the list comes from; only one of the three keys may be given.
-fn member_source(draft: &Draft) -> Result<MemberSource, ConfigError> {
+/// Where the list comes from; only one of the keys may be given. `port`: of members without one.
+fn member_source(draft: &Draft, port: u16) -> Result<MemberSource, ConfigError> {
     let given = [
         ("members", draft.members.is_some()),
         ("member_file", draft.member_file.is_some()),
         ("address_server", draft.address_server.is_some()),
+        ("member_dns", draft.member_dns.is_some()),
     ];
     let mut given = given.into_iter().filter(|key| key.1).map(|key| key.0);
     if let (Some(one), Some(other)) = (given.next(), given.next()) {
         let rule = format!("is given beside {one}, want only one of the two");
         return Err(ConfigError::new(other, draft.source(other), rule));
     }
-    Ok(match (&draft.member_file, &draft.address_server) {
-        (Some(path), _) => MemberSource::File(path.clone()),
-        (None, Some(url)) => MemberSource::AddressServer {
+    if let Some(path) = &draft.member_file {
+        return Ok(MemberSource::File(path.clone()));
+    }
+    if let Some(url) = &draft.address_server {
+        return Ok(MemberSource::AddressServer {
             url: url.clone(),
             interval: duration(draft.address_server_interval.unwrap_or(Millis::secs(5))),
-        },
-        (None, None) => MemberSource::Fixed,
-    })
+        });
+    }
+    if let Some(name) = &draft.member_dns {
+        let error = |rule| ConfigError::new("member_dns", draft.source("member_dns"), rule);
+        return Ok(MemberSource::Name(address(name, Some(port)).map_err(error)?));
+    }
+    Ok(MemberSource::Fixed)
 }
 
-/// The members at the start as `host:port`; this node alone when none are given, or the address server is yet to tell.
+/// The members of a name are IP addresses, this node among them.
+fn is_ip(address: &str) -> bool {
+    address.parse::<std::net::SocketAddr>().is_ok()
+}
+
+/// The members at the start as `host:port`; this node alone when none are given, or they are yet to be asked for.
 fn first_members(
     draft: &Draft,
     source: &MemberSource,
@@ -240,7 +252,14 @@ fn first_members(
                 })
                 .collect(),
         ),
-        (MemberSource::AddressServer { .. }, _) | (MemberSource::Fixed, None) => {
+        (MemberSource::Name(name), _) if !is_ip(&rules.advertise) => {
+            let rule = format!(
+                "{} is no IP address with a port, as the members are that {name} has",
+                rules.advertise
+            );
+            return Err(ConfigError::new("advertise", draft.source("advertise"), rule));
+        }
+        (MemberSource::AddressServer { .. } | MemberSource::Name(_), _) | (MemberSource::Fixed, None) => {
             return Ok(vec![rules.advertise.clone()]);
         }
     };

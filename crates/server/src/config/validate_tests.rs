@@ -242,6 +242,28 @@ fn an_address_server_is_an_address_and_needs_a_secret_like_a_list() {
 }
 
 #[test]
+fn members_from_a_name_need_an_address_of_their_own() {
+    let name = ("member_dns", "registry.test");
+    let config = load(&[name]).unwrap();
+    assert!(config.is_cluster());
+    assert_eq!(
+        config.member_source,
+        MemberSource::Name("registry.test:8848".into())
+    );
+    assert_eq!(
+        error(&[name, ("advertise", "registry-1.test:8848")]),
+        "advertise (test): registry-1.test:8848 is no IP address with a port, as the members are that \
+         registry.test:8848 has"
+    );
+    assert!(load(&[name, ("advertise", "[fd00::1]")]).is_ok());
+    assert!(error(&[("member_dns", "a b")]).starts_with("member_dns (test): \"a b\" is no address"));
+    assert_eq!(
+        error(&[name, ("members", "127.0.0.1")]),
+        "member_dns (test): is given beside members, want only one of the two"
+    );
+}
+
+#[test]
 fn times_that_contradict_each_other_are_named() {
     assert_eq!(
         error(&[("drop_after", "5s")]),
