@@ -17,6 +17,9 @@ const REPLICATION: u64 = 3_000;
 /// owner lets begin anew.
 const GONE_AFTER: u64 = 90_000;
 
+/// The same when a node fell out of another's log and fails again and again.
+const FORGOTTEN_AFTER: u64 = 150_000;
+
 /// A row whose home is cut off stays at least this long: the grace of an unreachable member, by the fastest clock.
 const GRACE: u64 = 29_000;
 /// The same of a row whose beats are cut off, until it may be shown as unhealthy: the last beat came some seconds
@@ -249,7 +252,10 @@ impl World {
                         );
                     }
                     State::Dead { since, .. }
-                        if listed.is_some() && now > gone_after.max(since + GONE_AFTER) =>
+                        if listed.is_some()
+                            && now > gone_after.max(since + GONE_AFTER)
+                            // Each fault of a node that missed the withdrawal begins another grace of what it holds.
+                            && (!had_log_gap(&ready) || now > since + FORGOTTEN_AFTER) =>
                     {
                         return broken(
                             "a dead provider leaves every list in time",
