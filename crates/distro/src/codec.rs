@@ -15,7 +15,7 @@ use crate::message::{
 };
 
 /// The newest format version this code speaks.
-pub const FORMAT: u8 = 3;
+pub const FORMAT: u8 = 4;
 /// The oldest format version this code speaks. What is said before both sides know of each other's is written in it.
 pub const OLDEST_FORMAT: u8 = 2;
 /// Largest body, before compression, in bytes.
@@ -85,6 +85,7 @@ impl Message for Frame {
     fn since(&self) -> u8 {
         match self {
             Frame::RowsOf { .. } | Frame::BeatsFor { .. } => 3,
+            Frame::Starting(_) => 4,
             _ => OLDEST_FORMAT,
         }
     }

@@ -123,10 +123,9 @@ impl Engine {
             let own = copying.begun.map(|begun| (begun.0, self.me));
             let has_better = |peer: &PeerProgress| match peer.cold {
                 _ if peer.contact != Contact::Loading => false,
-                ColdStart::No | ColdStart::Read(None) => false,
-                ColdStart::Reading => true,
-                ColdStart::Untold => is_early,
-                ColdStart::Read(Some(begun)) => Some((begun, peer.id)) > own,
+                None | Some(ColdStart::No | ColdStart::Read(None)) => false,
+                Some(ColdStart::Reading) => true,
+                Some(ColdStart::Read(Some(begun))) => Some((begun, peer.id)) > own,
             };
             // Whoever is still to come may bring what none of those here has.
             let is_here = |peer: &PeerProgress| matches!(peer.contact, Contact::Loading | Contact::Ready);
@@ -200,7 +199,7 @@ impl Engine {
     /// All of the copy was handed in, or there is none that will do.
     pub fn copy_taken(&self, now: Now, effects: &mut Effects) {
         self.copying.lock().is_read = true;
-        self.probe_all(now, effects);
+        self.tell_cold_start(effects);
         self.step_gate(now, effects);
     }
 

@@ -30,9 +30,7 @@ use crate::graces::{Graces, Over};
 use crate::inbound::Inbound;
 use crate::log::Log;
 use crate::members::{Death, Member, MemberTable, OwnershipView, ProbeResult};
-use crate::message::{
-    Brief, ColdStart, Followed, FullProbe, LinkHello, LinkRefusal, Probe, State, check_names,
-};
+use crate::message::{Brief, Followed, FullProbe, LinkHello, LinkRefusal, Probe, State, check_names};
 use crate::outbound::Outbound;
 use crate::repairs::{Repair, Repairs};
 
@@ -454,7 +452,6 @@ impl Engine {
             sdk_connections: self.n_sdk_connections.load(Ordering::Relaxed),
             count: self.n_told.fetch_add(1, Ordering::Relaxed),
             list,
-            cold: self.cold_start(),
         }
     }
 
@@ -873,12 +870,16 @@ impl Engine {
             (None, Some(_)) => Contact::Loading,
         };
         let has_agreed = peer.outbound.lock().is_up();
-        let is_loaded = has_agreed && peer.inbound.lock().is_current() && self.has_followed(&peer);
+        let (is_current, cold) = {
+            let inbound = peer.inbound.lock();
+            (inbound.is_current(), inbound.cold)
+        };
+        let is_loaded = has_agreed && is_current && self.has_followed(&peer);
         Some(PeerProgress {
             id: member.id,
             contact,
             is_loaded,
-            cold: member.said.map_or(ColdStart::No, |said| said.cold),
+            cold,
         })
     }
 

@@ -17,8 +17,8 @@ pub struct PeerProgress {
     pub contact: Contact,
     /// Its own rows are complete here, and it has agreed to this member's epoch.
     pub is_loaded: bool,
-    /// What it has of a copy on disk.
-    pub cold: ColdStart,
+    /// What it has of a copy on disk, if it has told: those of former formats do not.
+    pub cold: Option<ColdStart>,
 }
 
 /// How a peer looks to a starting member.
@@ -103,7 +103,7 @@ mod tests {
             id: MemberId(id),
             contact,
             is_loaded,
-            cold: ColdStart::No,
+            cold: None,
         }
     }
 

@@ -14,7 +14,9 @@ use crate::convert::row_op;
 use crate::effect::{Effect, Effects};
 use crate::engine::{Engine, LinkId, Peer, Process};
 use crate::faults::Fault;
-use crate::message::{Fixed64, Followed, Frame, LinkHello, LinkRefusal, Op, Reply, Resume, Welcome};
+use crate::message::{
+    ColdStart, Fixed64, Followed, Frame, LinkHello, LinkRefusal, Op, Reply, Resume, Welcome,
+};
 use crate::outbound::{LinkError, MAX_IDS};
 
 /// Replies that may wait on one link.
@@ -28,6 +30,8 @@ const MAX_OFFER: usize = 512;
 #[derive(Debug, Default)]
 pub(crate) struct Inbound {
     pub(crate) link: Option<LinkId>,
+    /// How it starts, as it has told on this link.
+    pub(crate) cold: Option<ColdStart>,
     /// The member has left, and comes back as another peer if at all.
     is_retired: bool,
     /// The process whose rows are held.
@@ -187,6 +191,7 @@ impl Engine {
         inbound.known = Some(process);
         let link = self.new_link(peer.id);
         inbound.link = Some(link);
+        inbound.cold = None;
         inbound.heard = now.mono;
         inbound.replies.clear();
         inbound.is_ack_due = false;
@@ -405,6 +410,7 @@ impl Engine {
             }
             // Passed on before the link was locked.
             Frame::BeatsFor { .. } => {}
+            Frame::Starting(cold) => inbound.cold = Some(cold),
             Frame::Beats { rows } => {
                 for (service, keys) in rows {
                     let service = ServiceKey::from(&service);

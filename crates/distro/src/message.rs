@@ -6,7 +6,7 @@
 
 use bincode::{Decode, Encode};
 
-pub use crate::probe::{Brief, ColdStart, Found, FullProbe, News, Probe, State, Word};
+pub use crate::probe::{Brief, Found, FullProbe, News, Probe, State, Word};
 
 /// A number that always takes eight bytes, so that what a quiet cluster sends does not depend on what it holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
@@ -439,6 +439,21 @@ pub enum Frame {
         /// Rows by service.
         rows: Vec<(WireService, Vec<WireRow>)>,
     },
+    /// How the dialer starts, told by one that does not serve yet: first on a link, and whenever it changes. Since
+    /// format 4.
+    Starting(ColdStart),
+}
+
+/// How a member that keeps copies on disk starts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Encode, Decode)]
+pub enum ColdStart {
+    /// It loads from members that serve, or keeps no copies.
+    No,
+    /// It has not found out yet what is on its disk.
+    Reading,
+    /// It holds the rows of a copy that was begun at this time of the hybrid clock, in milliseconds; `None` when it has
+    /// found no copy that will do.
+    Read(Option<u64>),
 }
 
 /// From the acceptor of a link.

@@ -11,12 +11,13 @@ use rollcall_core::registry::digest::N_BUCKETS;
 use rollcall_core::registry::repair::Scope;
 use rollcall_core::{Latencies, LatencyCounts, MemberId, Micros, Millis, Now, RowKey, ServiceKey};
 
+use crate::codec::Message;
 use crate::convert::row_op;
 use crate::effect::{Effect, Effects};
 use crate::engine::{Engine, LinkId, Peer, PeerStatus};
 use crate::faults::Fault;
 use crate::log::Next;
-use crate::message::{Followed, Frame, LinkRefusal, Op, Reply, Resume, Welcome};
+use crate::message::{ColdStart, Followed, Frame, LinkRefusal, Op, Reply, Resume, Welcome};
 
 /// Operations in one frame.
 const MAX_OPS: usize = 512;
@@ -49,6 +50,8 @@ pub enum LinkError {
 #[derive(Debug, Default)]
 pub(crate) struct Outbound {
     link: Option<LinkId>,
+    /// Format version that the peer reads on this link.
+    format: u8,
     /// The member has left, and comes back as another peer if at all.
     is_retired: bool,
     /// Last sequence number that was handed to the stream.
@@ -87,9 +90,10 @@ impl Outbound {
     }
 
     /// Begins anew with another link, or with none; beats that wait for the owner stay.
-    fn renew(&mut self, link: Option<LinkId>) {
+    fn renew(&mut self, link: Option<LinkId>, format: u8) {
         *self = Outbound {
             link,
+            format,
             beats: std::mem::take(&mut self.beats),
             n_beats: self.n_beats,
             beats_since: self.beats_since,
@@ -138,6 +142,14 @@ impl Outbound {
         };
     }
 
+    /// Tells the peer how this member starts.
+    fn tell(&mut self, cold: ColdStart) {
+        let starting = Frame::Starting(cold);
+        if self.is_up() && starting.since() <= self.format {
+            self.staged.push_back(starting);
+        }
+    }
+
     fn has_work(&self) -> bool {
         !self.staged.is_empty()
             || !self.wants.is_empty()
@@ -147,15 +159,25 @@ impl Outbound {
 }
 
 impl Engine {
-    /// The outbound link to a member is set up.
-    pub fn link_up(&self, to: MemberId, welcome: &Welcome, now: Now, effects: &mut Effects) -> LinkId {
+    /// The outbound link to a member is set up, who reads `format` on it.
+    pub fn link_up(
+        &self,
+        to: MemberId,
+        format: u8,
+        welcome: &Welcome,
+        now: Now,
+        effects: &mut Effects,
+    ) -> LinkId {
         let link = self.new_link(to);
         self.members.lock().note_owned(to);
         if let Some(peer) = self.peer(to)
             && let mut outbound = peer.outbound.lock()
             && !outbound.is_retired
         {
-            outbound.renew(Some(link));
+            outbound.renew(Some(link), format);
+            if !self.is_past_gate() {
+                outbound.tell(self.cold_start());
+            }
             match welcome.resume {
                 Resume::Fresh => {
                     // It has nothing, and acknowledges the position before it has the rows that belong to it.
@@ -190,12 +212,21 @@ impl Engine {
         }
     }
 
+    /// Tells all peers how this member starts.
+    pub(crate) fn tell_cold_start(&self, effects: &mut Effects) {
+        let cold = self.cold_start();
+        for peer in self.peers().values() {
+            peer.outbound.lock().tell(cold);
+            effects.push(Effect::LinkReady(peer.id));
+        }
+    }
+
     /// An outbound link broke.
     pub fn link_down(&self, link: LinkId) {
         if let Some(peer) = self.outbound_peer(link) {
             let mut outbound = peer.outbound.lock();
             if outbound.link == Some(link) {
-                outbound.renew(None);
+                outbound.renew(None, 0);
             }
         }
     }

@@ -87,7 +87,6 @@ impl FullProbe {
             sdk_connections: self.sdk_connections,
             count: self.count,
             list: hash_of(&self.members),
-            cold: ColdStart::Untold,
         }
     }
 }
@@ -117,39 +116,12 @@ pub struct State {
     pub count: u64,
     /// Hash of its member list.
     pub list: u64,
-    /// What a copy on disk gives it, if it starts with no member beside it that serves.
-    pub cold: ColdStart,
-}
-
-/// How a member that keeps copies on disk starts.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Encode, Decode)]
-pub enum ColdStart {
-    /// It serves, loads from members that do, or keeps no copies.
-    #[default]
-    No,
-    /// It has not found out yet what is on its disk.
-    Reading,
-    /// It holds the rows of a copy that was begun at this time of the hybrid clock, in milliseconds; `None` when it has
-    /// found no copy that will do.
-    Read(Option<u64>),
-    /// It has spoken in format 2 only, which does not tell. Never sent.
-    Untold,
 }
 
 impl State {
     /// Differs in what others act upon, and not only in numbers for people.
     pub(crate) fn differs(&self, other: &State) -> bool {
-        let acted_upon = |s: &State| {
-            (
-                s.boot,
-                s.incarnation,
-                s.ready,
-                s.leaving,
-                s.impaired,
-                s.list,
-                s.cold,
-            )
-        };
+        let acted_upon = |s: &State| (s.boot, s.incarnation, s.ready, s.leaving, s.impaired, s.list);
         acted_upon(self) != acted_upon(other)
     }
 

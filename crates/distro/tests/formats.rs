@@ -17,10 +17,10 @@ use rollcall_distro::message::{
 
 type Reads = Box<dyn Fn(&[u8]) -> bool>;
 
-/// One message: its name, how it is written now in format 2 and in format 3, and whether bytes are read as it.
+/// One message: its name, how it is written now in formats 2, 3 and 4, and whether bytes are read as it.
 struct Sample {
     name: &'static str,
-    bytes: [Option<Vec<u8>>; 2],
+    bytes: [Option<Vec<u8>>; 3],
     is_read_from: Reads,
 }
 
@@ -28,7 +28,7 @@ fn sample<M: Message + PartialEq + 'static>(name: &'static str, message: M) -> S
     let write = |format| codec::encode_as(format, &message).ok();
     Sample {
         name,
-        bytes: [write(2), write(3)],
+        bytes: [write(2), write(3), write(4)],
         is_read_from: Box::new(move |bytes| codec::decode::<M>(bytes).as_ref() == Ok(&message)),
     }
 }
@@ -484,7 +484,6 @@ fn state(number: u64) -> State {
         sdk_connections: 1_500,
         count: 60,
         list: u64::MAX,
-        cold: ColdStart::Read(Some(1_700_000_000_500)),
     }
 }
 
@@ -549,11 +548,29 @@ fn new_in_3() -> Vec<Sample> {
     ]
 }
 
+/// What format 4 brought.
+fn new_in_4() -> Vec<Sample> {
+    let starting = |name, cold| sample(name, Frame::Starting(cold));
+    vec![
+        starting("starting", ColdStart::No),
+        starting("starting_reading", ColdStart::Reading),
+        starting("starting_without_copy", ColdStart::Read(None)),
+        starting("starting_with_copy", ColdStart::Read(Some(1_700_000_000_500))),
+    ]
+}
+
 fn samples() -> Vec<Sample> {
-    [frames(), replies(), handshake(), forwards(), new_in_3()]
-        .into_iter()
-        .flatten()
-        .collect()
+    [
+        frames(),
+        replies(),
+        handshake(),
+        forwards(),
+        new_in_3(),
+        new_in_4(),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
 }
 
 fn hex(bytes: &[u8]) -> String {
@@ -607,6 +624,11 @@ fn format_2_is_read_and_written_as_recorded() {
 #[test]
 fn format_3_is_read_and_written_as_recorded() {
     check(3, include_str!("formats/v3.txt"));
+}
+
+#[test]
+fn format_4_is_read_and_written_as_recorded() {
+    check(4, include_str!("formats/v4.txt"));
 }
 
 #[test]

@@ -85,14 +85,21 @@ impl Node {
         self.engine.poll_reply(link)
     }
 
-    /// An outbound link is set up.
-    pub fn link_up(&self, to: MemberId, welcome: Welcome, now: Now, actions: &mut Actions) -> LinkId {
+    /// An outbound link is set up, on which the member reads `format`.
+    pub fn link_up(
+        &self,
+        to: MemberId,
+        format: u8,
+        welcome: Welcome,
+        now: Now,
+        actions: &mut Actions,
+    ) -> LinkId {
         if self.is_unlisted() {
             // It is the first that takes this node again, and shall not be told what has ended meanwhile.
             self.close_left_behind(now, actions);
         }
         let mut effects = Effects::default();
-        let link = self.engine.link_up(to, &welcome, now, &mut effects);
+        let link = self.engine.link_up(to, format, &welcome, now, &mut effects);
         self.settle(effects, now, actions);
         link
     }

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use rollcall_core::{Instance, MemberId, Metadata, Millis, Now, ServiceKey};
-use rollcall_distro::codec::encode;
+use rollcall_distro::codec::{FORMAT, encode};
 use rollcall_distro::message::{Frame, Reply};
 use rollcall_node::{
     Action, Actions, ConnectionId, ConnectionInfo, HttpWrite, LinkId, Node, NodeConfig, ProbeResult, Ticket,
@@ -77,7 +77,7 @@ impl Pair {
             Err(refusal) => panic!("refused: {refusal}"),
         };
         let id = MemberId::of(ADDRESSES[to]);
-        let out = self.nodes[from].link_up(id, welcome, now, &mut actions);
+        let out = self.nodes[from].link_up(id, FORMAT, welcome, now, &mut actions);
         self.links.push((from, to, out, inbound));
     }
 

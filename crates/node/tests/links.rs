@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use rollcall_core::{Instance, MemberId, Micros, Millis, Now, ServiceKey};
+use rollcall_distro::codec::FORMAT;
 use rollcall_distro::message::{Reply, Resume, Welcome};
 use rollcall_node::{Actions, ConnectionInfo, LinkId, Node, NodeConfig, Value};
 
@@ -35,7 +36,7 @@ impl One {
         };
         let to = MemberId::of(OTHER);
         self.node
-            .link_up(to, welcome, clock(self.now), &mut Actions::default())
+            .link_up(to, FORMAT, welcome, clock(self.now), &mut Actions::default())
     }
 
     fn write(&self, n: u16) {

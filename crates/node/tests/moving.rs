@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use rollcall_core::{Instance, MemberId, Millis, Now, ServiceKey};
+use rollcall_distro::codec::FORMAT;
 use rollcall_node::{
     Action, Actions, ConnectionId, ConnectionInfo, HttpWrite, LinkId, Node, NodeConfig, ProbeResult, Report,
     Ticket, WriteDone,
@@ -267,7 +268,7 @@ impl Fleet {
                 let accepted = self.node(to).accept_link(&hello, now, &mut there);
                 if let Ok((inbound, _, welcome)) = accepted {
                     let id = MemberId::of(ADDRESSES[to]);
-                    let out = self.node(from).link_up(id, welcome, now, &mut here);
+                    let out = self.node(from).link_up(id, FORMAT, welcome, now, &mut here);
                     self.links.insert((from, to), (out, inbound));
                 }
             }

@@ -154,8 +154,9 @@ impl Trio {
                     }
                 };
                 let mut out = None;
+                let format = self.newest_formats[from].min(self.newest_formats[to]);
                 self.call(from, |node, actions| {
-                    out = Some(node.link_up(id, welcome, now, actions))
+                    out = Some(node.link_up(id, format, welcome, now, actions))
                 });
                 let out = out.unwrap();
                 self.links.push(Link {

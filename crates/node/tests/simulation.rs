@@ -56,7 +56,7 @@ const MANY_SEEDS: u64 = 5_000;
 #[test]
 #[ignore = "run by scripts/test.sh --sim"]
 fn invariants_hold_in_many_seeds() {
-    let plans: [(&str, fn(u64) -> Plan); 4] = [
+    let plans: [(&str, PlanOf); 4] = [
         ("standard", Plan::of),
         ("changing", Plan::changing),
         ("partitioned", Plan::partitioned),
@@ -72,6 +72,9 @@ fn invariants_hold_in_many_seeds() {
     assert_eq!(n_failed, 0, "an invariant broke");
 }
 
+/// The plan of each seed.
+type PlanOf = fn(u64) -> Plan;
+
 /// What the seeds of a plan did.
 #[derive(Default)]
 struct Runs {
@@ -81,7 +84,7 @@ struct Runs {
 }
 
 /// Runs the plans of all seeds that are asked for, on all cores; the invariants must hold in all of them.
-fn run_all(plan: fn(u64) -> Plan, failed_once: &[u64], default: u64) -> (usize, Report) {
+fn run_all(plan: PlanOf, failed_once: &[u64], default: u64) -> (usize, Report) {
     let runs = run_seeds(plan, failed_once, default);
     assert!(
         runs.failed.is_empty(),
@@ -91,7 +94,7 @@ fn run_all(plan: fn(u64) -> Plan, failed_once: &[u64], default: u64) -> (usize, 
     (runs.n_seeds, runs.total)
 }
 
-fn run_seeds(plan: fn(u64) -> Plan, failed_once: &[u64], default: u64) -> Runs {
+fn run_seeds(plan: PlanOf, failed_once: &[u64], default: u64) -> Runs {
     let seeds: Vec<u64> = match from_env("ROLLCALL_SIM_SEED") {
         Some(seed) => vec![seed],
         None => {

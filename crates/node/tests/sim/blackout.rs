@@ -14,6 +14,8 @@ pub(super) const COPY_PERIOD: u64 = 10_000;
 const RESTARTS: u64 = 4_000;
 /// Then all copies have been read, and the nodes have compared what is in them.
 const COMPARED: u64 = 10_000;
+/// A clock may have been set back by so much since the copy was written, by one jump before and by one after a restart.
+const CLOCKS_WRONG: u64 = 250_000;
 /// What was removed so recently may be in some copy.
 const MAY_COME_BACK: u64 = 60_000;
 
@@ -57,7 +59,7 @@ impl World {
         self.report.blackouts += 1;
         let is_long = self.plan.has_long_blackout;
         let down = match is_long {
-            true => COPY_LIFE.0 + 100_000,
+            true => COPY_LIFE.0 + CLOCKS_WRONG,
             false => self.rng.u64(500..15_000),
         };
         let has_copies = self.plan.copy_period > 0 && !is_long;

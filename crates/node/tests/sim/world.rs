@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use rollcall_core::registry::change::RowOp;
 use rollcall_core::{MemberId, Millis, Now};
 use rollcall_distro::CopyTime;
+use rollcall_distro::codec::FORMAT;
 use rollcall_distro::message::{Forward, ForwardReply, Frame, LinkHello, LinkRefusal, Probe, Reply, Welcome};
 use rollcall_node::{
     Accepted, Action, Actions, ConnectionId, Faults, ForwardId, LinkId, Node, NodeConfig, NodeError,
@@ -24,7 +25,7 @@ const BUSY: u64 = 150_000;
 /// Virtual time after that in which the cluster has to come to rest: longer than any grace and any beat time-out.
 const QUIET: u64 = 90_000;
 /// Longest time without power.
-const LONGEST_BLACKOUT: u64 = 720_000;
+const LONGEST_BLACKOUT: u64 = 870_000;
 /// Period of the checks.
 const CHECK: u64 = 100;
 /// How long the shell waits for a probe and for a forward.
@@ -710,7 +711,9 @@ impl World {
         let id = MemberId::of(&self.addresses[to]);
         match answer {
             Ok((inbound, welcome)) => {
-                let out = self.with(from, |node, now, actions| node.link_up(id, welcome, now, actions));
+                let out = self.with(from, |node, now, actions| {
+                    node.link_up(id, FORMAT, welcome, now, actions)
+                });
                 let Some(out) = out else { return };
                 self.next_stream += 1;
                 let stream = Stream {

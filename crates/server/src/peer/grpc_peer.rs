@@ -133,7 +133,8 @@ async fn one_link(shared: &Shared, peer: &Peer) -> End {
     peer.trouble.clear(LINK);
     shared.metrics.links_opened.one();
     info!(member = %peer.address, resume = ?welcome.resume, format, "link is up");
-    let link = shared.with_node(|node, now, actions| node.link_up(peer.member, welcome, now, actions));
+    let link =
+        shared.with_node(|node, now, actions| node.link_up(peer.member, format, welcome, now, actions));
     let end = serve(shared, peer, (link, format), frames, replies, &mut redial).await;
     shared.with_node(|node, now, actions| node.link_down(link, now, actions));
     end
