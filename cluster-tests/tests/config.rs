@@ -6,8 +6,9 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use cluster_tests::ports::{Block, GRPC, HTTP, PEER};
-use cluster_tests::{AddressServer, Cluster, binary, eventually};
+use cluster_tests::http::State;
+use cluster_tests::ports::{Block, GRPC, HTTP, PEER, Place};
+use cluster_tests::{AddressServer, Cluster, Node, binary, eventually};
 
 /// What a process said before it ended by itself.
 struct End {
@@ -146,6 +147,118 @@ async fn an_advertised_address_that_is_no_member_is_refused() -> Result<()> {
     );
     let bind = block.ip(0).to_string();
     refused(&["--bind", &bind, "--advertise", &own, "--members", &other], &own).await
+}
+
+#[tokio::test]
+async fn an_address_that_leads_to_no_single_machine_is_refused() -> Result<()> {
+    for wrong in ["0.0.0.0:8848", "[::]:8848", "224.0.0.1:8848", "[ff02::1]:8848"] {
+        refused(&["--advertise", wrong], "advertise").await?;
+        refused(&["--members", &format!("127.0.0.1:8848,{wrong}")], "members").await?;
+    }
+    refused(&["--advertise", "127.0.0.1:0"], "advertise").await
+}
+
+#[tokio::test]
+async fn a_second_process_with_the_address_of_a_member_does_not_start_and_disturbs_nobody() -> Result<()> {
+    let cluster = Cluster::builder(3)
+        .hold_back(2)
+        .flag("--gate-limit", "2s")
+        .start()
+        .await;
+    let epochs = || async {
+        let (one, other) = (cluster.node(0).http().state(), cluster.node(1).http().state());
+        let epochs = |state: State| state.members.iter().map(|m| m.epoch).collect::<Vec<_>>();
+        anyhow::Ok((epochs(one.await?), epochs(other.await?)))
+    };
+    let before = epochs().await?;
+    let own = cluster.node(0).address();
+    let bind = cluster.node(2).http_address().ip().to_string();
+    let members = [0, 1, 2].map(|at| cluster.node(at).address()).join(",");
+    let data = tempfile::tempdir()?;
+    let args = [
+        ["--bind", &bind],
+        ["--advertise", &own],
+        ["--members", &members],
+        ["--data-dir", &data.path().display().to_string()],
+    ]
+    .concat();
+    let end = run(&args).await?;
+    let peer = cluster.node(0).peer_address();
+    let named =
+        format!("advertise: another process, which serves, answers as {own} at its peer address {peer}");
+    ensure!(
+        end.code == Some(1) && end.text.contains(&named),
+        "{:?}: {}",
+        end.code,
+        end.text
+    );
+    ensure!(epochs().await? == before, "its epoch has changed");
+    ensure!(
+        cluster
+            .node(0)
+            .http()
+            .metric("rollcall_peer_namesakes_total")
+            .await?
+            == 1.0
+    );
+    ensure!(
+        cluster
+            .node(0)
+            .log()
+            .contains("another process advertises the address of this one")
+    );
+    Ok(())
+}
+
+#[tokio::test]
+async fn an_advertised_address_that_leads_nowhere_is_told_by_name() -> Result<()> {
+    let cluster = Cluster::builder(3)
+        .hold_back(2)
+        .flag("--gate-limit", "2s")
+        .start()
+        .await;
+    let own = cluster.node(2).address();
+    let place = Place {
+        host: cluster.node(2).http_address().ip().to_string(),
+        ip: cluster.node(2).http_address().ip(),
+        port: 7000,
+        namespace: None,
+    };
+    let members = [0, 1, 2].map(|at| cluster.node(at).address()).join(",");
+    let args = [
+        ["--bind", place.host.as_str()],
+        ["--port", "7000"],
+        ["--advertise", own.as_str()],
+        ["--members", members.as_str()],
+    ];
+    let dir = tempfile::tempdir()?;
+    let node = Node::new(
+        place,
+        args.concat().into_iter().map(String::from).collect(),
+        dir.path().to_owned(),
+    );
+    node.start();
+    let http = node.http();
+    eventually("it tells what is wrong", Duration::from_secs(10), || async {
+        let members = http.state().await?.members;
+        let own = members.iter().find(|m| m.address == own).context("not listed")?;
+        let trouble = own.trouble.clone().unwrap_or_default();
+        let target = cluster.node(2).peer_address();
+        ensure!(
+            trouble.contains("does not lead to this process: connection refused")
+                && trouble.contains(&target.to_string()),
+            "{trouble}"
+        );
+        ensure!(http.metric("rollcall_own_address_unreached").await? == 1.0);
+        ensure!(node.log().contains(&trouble), "the log does not say it");
+        Ok(())
+    })
+    .await;
+    for node in [cluster.node(0), cluster.node(1)] {
+        ensure!(node.http().metric("rollcall_own_address_unreached").await? == 0.0);
+    }
+    node.kill();
+    Ok(())
 }
 
 #[tokio::test]

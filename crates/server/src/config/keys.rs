@@ -6,7 +6,7 @@ use std::sync::Arc;
 use rollcall_core::Millis;
 use rollcall_core::ownership::Mapper;
 
-use super::values::{list, log_filter, number, positive_time, size, time};
+use super::values::{is_one_machine, list, log_filter, number, positive_time, size, time};
 use super::{ConfigError, LogFormat};
 
 /// One key with its text, as one source gave it.
@@ -163,7 +163,11 @@ macro_rules! keys {
 
 keys! {
     bind, "IP address", "127.0.0.1", "address that all ports are bound to",
-        |text: &str| text.parse().map_err(|_| format!("{text:?} is no IP address"));
+        |text: &str| match text.parse::<IpAddr>() {
+            Ok(ip) if ip.is_unspecified() || is_one_machine(ip) => Ok(ip),
+            Ok(_) => Err(format!("{text:?} leads to no single machine, want an address of this one, or 0.0.0.0 for all")),
+            Err(_) => Err(format!("{text:?} is no IP address")),
+        };
     port, "port", "8848", "main port: HTTP, and gRPC as well", port;
     grpc_port, "port", "port + 1000", "port for gRPC of clients; SDKs expect it at this distance", port;
     peer_port, "port", "port + 1001",
@@ -305,6 +309,11 @@ mod tests {
             ("port", "0", "0 is not from 1 to 65535"),
             ("port", "http", "\"http\" is no whole number from 1 to 65535"),
             ("bind", "localhost", "\"localhost\" is no IP address"),
+            (
+                "bind",
+                "224.0.0.1",
+                "\"224.0.0.1\" leads to no single machine, want an address of this one, or 0.0.0.0 for all",
+            ),
             (
                 "log_level",
                 "loud",

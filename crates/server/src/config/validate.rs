@@ -10,7 +10,7 @@ use smol_str::{SmolStr, format_smolstr};
 use super::keys::Draft;
 use super::member_file::{self, Entry};
 use super::member_rules::MemberRules;
-use super::values::duration;
+use super::values::{duration, is_one_machine};
 use super::{Config, ConfigError, LogFormat, MemberSource};
 
 /// Distance of the gRPC port from the main port, where SDKs look for it.
@@ -287,8 +287,8 @@ fn peer_addresses(
     Ok(addresses)
 }
 
-/// Reads `host:port`, `[v6]:port`, or without a port where there is a default. Members are known by the text, so that a
-/// host has one spelling: small letters, and the short form of IPv6.
+/// Reads `host:port`, `[v6]:port`, or without a port where there is a default, of one machine that can be dialed. Members
+/// are known by the text, so that a host has one spelling: small letters, and the short form of IPv6.
 pub(super) fn address(text: &str, default_port: Option<u16>) -> Result<SmolStr, String> {
     let rule = || format!("{text:?} is no address, want host:port");
     let v6 = |host: &str| match host.parse::<std::net::Ipv6Addr>() {
@@ -311,11 +311,17 @@ pub(super) fn address(text: &str, default_port: Option<u16>) -> Result<SmolStr, 
         }
     };
     let port = match port {
+        Some("0") => return Err(format!("{text:?} has port 0, want one from 1 to 65535")),
         Some(port) => port.parse().ok().filter(|port| *port > 0),
         None => default_port,
     };
     let is_host = !host.is_empty()
         && !host.contains(|c: char| c.is_whitespace() || matches!(c, '/' | '@' | '#' | '?' | '=' | ','));
+    if host.parse().is_ok_and(|ip| !is_one_machine(ip)) {
+        return Err(format!(
+            "{text:?} leads to no single machine, want its own address"
+        ));
+    }
     match port {
         Some(port) if is_host => Ok(join(&host, port)),
         _ => Err(rule()),
