@@ -72,6 +72,8 @@ const MESSAGE_LIMIT: usize = codec::MAX_BODY + (64 << 10);
 /// Largest question of a probe that is read, in bytes: a full member list of long names. Small, as it is read before
 /// anything is proven.
 const PROBE_LIMIT: usize = 64 << 10;
+/// How long a write to its owner may take, see [`PeerConfig::forward_timeout`].
+pub const FORWARD_TIMEOUT: Duration = Duration::from_millis(500);
 /// How long a link may be unable to write before it is dropped.
 const STALL: Duration = Duration::from_secs(10);
 /// Frames and replies that wait in a stream. Few, so that what waits longer is merged by the node instead.
@@ -95,7 +97,7 @@ pub struct PeerConfig {
     /// How long dialing a link may take before the handshake. Default 2 s.
     pub dial_timeout: Duration,
     /// How long a forward may take, connecting included. After that the next in rank is asked, so it is also how long a
-    /// client waits when an owner hangs. Default 500 ms.
+    /// client waits when an owner hangs. Default [`FORWARD_TIMEOUT`].
     pub forward_timeout: Duration,
 }
 
@@ -109,7 +111,7 @@ impl PeerConfig {
             probe_timeout: Duration::from_millis(900),
             probe_misses: 3,
             dial_timeout: Duration::from_secs(2),
-            forward_timeout: Duration::from_millis(500),
+            forward_timeout: FORWARD_TIMEOUT,
         }
     }
 }
