@@ -103,9 +103,9 @@ pub(super) async fn watch(shared: Arc<Shared>) {
     }
 }
 
-/// Whether this process ends, for which somebody else is at the address; that was another process of the same member so
-/// many times in a row. A node that serves gives way to such a one only: its clients see nothing of a wrong address while
-/// no other process speaks in its name.
+/// Whether this process ends when somebody else is at the address, which was another process of the same member in the last
+/// `n_others` looks. A node that serves gives way to such a process only: as long as none speaks in its name, its clients
+/// see nothing of a wrong address.
 fn must_give_way(is_ready: bool, n_others: u32) -> bool {
     !is_ready || n_others >= LOOKS_WHILE_SERVING
 }
