@@ -63,7 +63,7 @@ impl Agreement {
         Agreement {
             agree: verdict == Verdict::Agree,
             verdict,
-            reason: reason(verdict, &nodes, look.is_unclear),
+            reason: reason(verdict, &nodes, &differences, look.is_unclear),
             nodes,
             differences,
         }
@@ -71,7 +71,7 @@ impl Agreement {
 }
 
 /// The verdict in words, with the nodes that are the cause of it.
-fn reason(verdict: Verdict, nodes: &[Seen], is_unclear: bool) -> String {
+fn reason(verdict: Verdict, nodes: &[Seen], differences: &[Difference], is_unclear: bool) -> String {
     let names = |is_so: fn(&Seen) -> bool| {
         let names = nodes.iter().filter(|node| is_so(node));
         names.map(|node| node.address.as_str()).collect::<Vec<_>>()
@@ -89,6 +89,9 @@ fn reason(verdict: Verdict, nodes: &[Seen], is_unclear: bool) -> String {
         (Verdict::Unknown, [only]) => format!("not known: only {only} serves"),
         (Verdict::Unknown, _) => "not known: the nodes that serve agree, and not all do".to_owned(),
     }];
+    if !differences.is_empty() && differences.iter().all(|difference| difference.changing) {
+        parts.push("clients change all that differs meanwhile".to_owned());
+    }
     if !silent.is_empty() {
         parts.push(format!("no answer from {}", silent.join(", ")));
     }
@@ -470,6 +473,37 @@ mod tests {
                 "not known: something differs, and a node did not say what".into()
             )
         );
+    }
+
+    #[test]
+    fn what_differs_and_changes_all_the_time_is_told_from_what_stays_apart() {
+        let differing = |all_change: &[bool]| {
+            let difference = |(at, changing): (usize, &bool)| {
+                let subject = format!("s{at}");
+                let difference = Difference {
+                    subject: subject.clone(),
+                    origin: "m".to_owned(),
+                    changing: *changing,
+                    digests: BTreeMap::new(),
+                };
+                ((Hex(1), subject), difference)
+            };
+            Agreement::of(Look {
+                nodes: vec![seen("a:1", true, None), seen("b:2", true, None)],
+                found: all_change.iter().enumerate().map(difference).collect(),
+                is_unclear: false,
+            })
+        };
+        for (all_change, text) in [
+            (&[true, false][..], "the nodes do not agree"),
+            (
+                &[true, true],
+                "the nodes do not agree; clients change all that differs meanwhile",
+            ),
+        ] {
+            let found = differing(all_change);
+            assert_eq!((found.verdict, found.reason.as_str()), (Verdict::Differ, text));
+        }
     }
 
     #[tokio::test]
