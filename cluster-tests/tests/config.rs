@@ -1,13 +1,15 @@
 //! Settings with an error: the process ends at once and names the key.
 
 use std::io::Read;
-use std::net::TcpListener;
+use std::net::{SocketAddr, TcpListener};
 use std::process::Stdio;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use cluster_tests::ports::{Block, GRPC, HTTP, PEER};
-use cluster_tests::{AddressServer, Cluster, binary, eventually};
+use cluster_tests::ports::{Block, GRPC, HTTP, PEER, Place};
+use cluster_tests::{AddressServer, Cluster, Node, binary, eventually};
+use parking_lot::Mutex;
 
 /// What a process said before it ended by itself.
 struct End {
@@ -146,6 +148,175 @@ async fn an_advertised_address_that_is_no_member_is_refused() -> Result<()> {
     );
     let bind = block.ip(0).to_string();
     refused(&["--bind", &bind, "--advertise", &own, "--members", &other], &own).await
+}
+
+#[tokio::test]
+async fn an_address_that_leads_to_no_single_machine_is_refused() -> Result<()> {
+    for wrong in ["0.0.0.0:8848", "[::]:8848", "224.0.0.1:8848", "[ff02::1]:8848"] {
+        refused(&["--advertise", wrong], "advertise").await?;
+        refused(&["--members", &format!("127.0.0.1:8848,{wrong}")], "members").await?;
+    }
+    refused(&["--advertise", "127.0.0.1:0"], "advertise").await
+}
+
+#[tokio::test]
+async fn a_second_process_with_the_address_of_a_member_does_not_start_and_disturbs_nobody() -> Result<()> {
+    let cluster = Cluster::builder(3)
+        .hold_back(2)
+        .flag("--gate-limit", "2s")
+        .start()
+        .await;
+    let before = cluster.node(0).http().state().await?.epoch;
+    let own = cluster.node(0).address();
+    let bind = cluster.node(2).http_address().ip().to_string();
+    let members = [0, 1, 2].map(|at| cluster.node(at).address()).join(",");
+    let data = tempfile::tempdir()?;
+    let data_dir = data.path().display().to_string();
+    let args = [
+        ["--bind", &bind],
+        ["--advertise", &own],
+        ["--members", &members],
+        ["--data-dir", &data_dir],
+    ]
+    .concat();
+    let end = run(&args).await?;
+    let peer = cluster.node(0).peer_address();
+    let named =
+        format!("advertise: another process, which serves, answers as {own} at its peer address {peer}");
+    ensure!(
+        end.code == Some(1) && end.text.contains(&named),
+        "{:?}: {}",
+        end.code,
+        end.text
+    );
+    let after = cluster.node(0).http().state().await?.epoch;
+    ensure!(after == before, "it had to defend its epoch: {before}, {after}");
+    ensure!(
+        cluster
+            .node(0)
+            .http()
+            .metric("rollcall_peer_namesakes_total")
+            .await?
+            == 1.0
+    );
+    ensure!(
+        cluster
+            .node(0)
+            .log()
+            .contains("another process advertises the address of this one")
+    );
+    Ok(())
+}
+
+/// Sends each connection on to wherever `to` says then.
+async fn relay(to: Arc<Mutex<SocketAddr>>) -> Result<SocketAddr> {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
+    let address = listener.local_addr()?;
+    tokio::spawn(async move {
+        while let Ok((mut from, _)) = listener.accept().await {
+            let to = *to.lock();
+            tokio::spawn(async move {
+                let mut to = tokio::net::TcpStream::connect(to).await?;
+                tokio::io::copy_bidirectional(&mut from, &mut to).await
+            });
+        }
+    });
+    Ok(address)
+}
+
+#[tokio::test]
+async fn a_node_that_serves_gives_way_when_its_address_leads_to_another_process_for_good() -> Result<()> {
+    let block = Block::claim(3);
+    let (own, other) = (block.place(0).address(), block.place(1).address());
+    let members = format!("{own},{other}");
+    let dir = tempfile::tempdir()?;
+    let start = |at: usize, advertise: &str, route: SocketAddr| {
+        let (bind, routes) = (block.ip(at).to_string(), format!("{advertise}={route}"));
+        let args = [
+            ["--bind", bind.as_str()],
+            ["--advertise", advertise],
+            ["--members", &members],
+            ["--peer-addresses", &routes],
+        ];
+        let args = args.concat().into_iter().map(String::from).collect();
+        let node = Node::new(block.place(at).clone(), args, dir.path().join(at.to_string()));
+        node.start();
+        node
+    };
+    let place = Arc::new(Mutex::new(block.place(0).peer()));
+    let relay = relay(Arc::clone(&place)).await?;
+    let former = start(0, &own, relay);
+    let rest = start(1, &other, block.place(1).peer());
+    former.ready().await;
+    rest.ready().await;
+
+    *place.lock() = block.place(2).peer();
+    let successor = start(2, &own, block.place(2).peer());
+    let status = former.wait_exit(Duration::from_secs(60)).await;
+    ensure!(status.code() == Some(1), "{status:?}");
+    let named = format!("answers as {own} at its peer address {relay}");
+    ensure!(former.log().contains(&named), "{}", former.log_tail());
+    // It has not said that the member leaves: the other one is the member.
+    ensure!(!former.log().contains("leaving"), "{}", former.log_tail());
+    successor.check()?;
+    rest.check()?;
+    for node in [successor, rest] {
+        node.kill();
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn an_advertised_address_that_leads_nowhere_is_told_by_name() -> Result<()> {
+    let cluster = Cluster::builder(3)
+        .hold_back(2)
+        .flag("--gate-limit", "2s")
+        .start()
+        .await;
+    let own = cluster.node(2).address();
+    let ip = cluster.node(2).http_address().ip();
+    let bind = ip.to_string();
+    let place = Place {
+        host: bind.clone(),
+        ip,
+        port: 7000,
+        namespace: None,
+    };
+    let members = [0, 1, 2].map(|at| cluster.node(at).address()).join(",");
+    let args = [
+        ["--bind", bind.as_str()],
+        ["--port", "7000"],
+        ["--advertise", own.as_str()],
+        ["--members", members.as_str()],
+    ];
+    let dir = tempfile::tempdir()?;
+    let node = Node::new(
+        place,
+        args.concat().into_iter().map(String::from).collect(),
+        dir.path().to_owned(),
+    );
+    node.start();
+    let http = node.http();
+    eventually("it tells what is wrong", Duration::from_secs(10), || async {
+        let members = http.state().await?.members;
+        let own = members.iter().find(|m| m.address == own).context("not listed")?;
+        let trouble = own.trouble.clone().unwrap_or_default();
+        let target = cluster.node(2).peer_address();
+        ensure!(
+            trouble.contains("does not lead to this process: connection refused")
+                && trouble.contains(&target.to_string()),
+            "{trouble}"
+        );
+        ensure!(http.metric("rollcall_own_address_unreached").await? == 1.0);
+        ensure!(node.log().contains(&trouble), "the log does not say it");
+        Ok(())
+    })
+    .await;
+    for node in [cluster.node(0), cluster.node(1)] {
+        ensure!(node.http().metric("rollcall_own_address_unreached").await? == 0.0);
+    }
+    node.kill();
+    Ok(())
 }
 
 #[tokio::test]

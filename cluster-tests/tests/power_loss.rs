@@ -73,6 +73,7 @@ async fn with_a_copy_the_lists_are_there_and_each_row_waits_for_its_client() -> 
     let cluster = Cluster::builder(3)
         .flag("--ephemeral-copy", "1s")
         .flag("--orphan-unreachable", &format!("{}s", GRACE.as_secs()))
+        .flag("--orphan-gone", &format!("{}s", GRACE.as_secs()))
         .flag("--orphan-slow-extra", "0s")
         .start()
         .await;

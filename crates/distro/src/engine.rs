@@ -574,6 +574,24 @@ impl Engine {
 
     // === probes ===
 
+    /// The question that this member asks at its own advertised address, and what a process of it answers there. It
+    /// tells of no other member, so that asking changes nothing.
+    pub fn own_probe(&self, now: Now) -> Probe {
+        let members = self.members.lock();
+        Probe::Brief(Box::new(Brief {
+            cluster: self.config.cluster.clone(),
+            mapper: self.config.mapper.name().to_owned(),
+            member: self.config.address.to_string(),
+            state: self.state(members.list_hash(), members.incarnation()),
+            time: self.registry.clock().wall(now.wall).0,
+            knows: members.list_hash(),
+            members: None,
+            ask: Vec::new(),
+            found: Vec::new(),
+            news: Vec::new(),
+        }))
+    }
+
     /// Takes the result of a probe that this engine asked for.
     pub fn probe_done(&self, to: MemberId, result: ProbeResult, now: Now, effects: &mut Effects) {
         let result = match result {
@@ -597,13 +615,17 @@ impl Engine {
         self.config.faults.has(Fault::NoReturn) && self.members.lock().peer(id).is_some_and(is_unreachable)
     }
 
-    /// Takes a probe of another member and answers it, in the format of the question.
+    /// Takes a probe of another member and answers it, in the format of the question. One that comes in this member's
+    /// own name is answered and not heeded: it is this process, or another one, that looks who is at the address.
     ///
     /// # Errors
     /// [`LinkRefusal`] when the sender is not a member of this cluster.
     pub fn on_probe(&self, probe: &Probe, now: Now, effects: &mut Effects) -> Result<Probe, LinkRefusal> {
         self.check_probe(probe)?;
         let from = MemberId::of(probe.member());
+        if from == self.me && matches!(probe, Probe::Brief(_)) {
+            return Ok(self.own_probe(now));
+        }
         if self.peer(from).is_none() {
             return Err(LinkRefusal::NotAMember {
                 member: probe.member().to_owned(),

@@ -26,7 +26,7 @@ impl Probe {
     }
 
     /// What the sender says of itself.
-    pub(crate) fn state(&self) -> State {
+    pub fn state(&self) -> State {
         match self {
             Probe::Full(full) => full.state(),
             Probe::Brief(brief) => brief.state,

@@ -392,3 +392,31 @@ fn members_of_format_2_are_probed_by_everyone_as_before() {
     assert_eq!(times.len(), 2);
     report("crashed, seen by a member of format 2 too", 3, &times);
 }
+
+#[test]
+fn a_question_in_the_own_name_is_answered_by_whoever_is_there_and_heeded_by_nobody() {
+    let mut cluster = Cluster::new(2, |_| FORMAT);
+    let now = cluster.clock();
+    let (address, list) = (cluster.engines[0].hello().member, cluster.engines[0].members());
+    let others = [list[0].address.clone(), SmolStr::from(&address)];
+    let registry = Arc::new(Registry::new(cluster.ids[0], 1, 0, now.mono));
+    let second = Engine::new(
+        config(address.as_str().into(), others.into(), FORMAT),
+        registry,
+        99,
+        now,
+    );
+
+    let before = format!("{:?}", cluster.engines[0].members());
+    let question = second.own_probe(now);
+    let answer = cluster.call(0, |engine, now, effects| {
+        let answer = engine.on_probe(&question, now, effects);
+        assert!(effects.list.is_empty());
+        answer
+    });
+    let answer = answer.expect("an answer");
+    assert_eq!(answer.member(), address);
+    assert_eq!(answer.state().boot, cluster.engines[0].hello().boot);
+    assert_ne!(answer.state().boot, second.hello().boot);
+    assert_eq!(format!("{:?}", cluster.engines[0].members()), before);
+}

@@ -138,7 +138,12 @@ impl Node {
         done
     }
 
-    /// A probe of another member.
+    /// What this node asks at its own advertised address, to see whether it is itself that answers.
+    pub fn own_probe(&self, now: Now) -> Probe {
+        self.engine.own_probe(now)
+    }
+
+    /// A probe of another member, or of whoever goes by this node's name.
     ///
     /// # Errors
     /// [`LinkRefusal`] when the sender is not a member of this cluster.

@@ -10,16 +10,16 @@ use std::time::Duration;
 use reqwest::Method;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 
 use crate::ask::{Asker, Question};
 
-/// How long a difference must last to count.
-pub const PATIENCE: Duration = Duration::from_secs(10);
+/// How long a difference must last to count, and how long a node may stay silent, for one who waits for the answer.
+pub const PATIENCE: Duration = Duration::from_secs(2);
 /// Pause between two looks.
-const PAUSE: Duration = Duration::from_secs(1);
-/// Wait for one answer.
-const ANSWER_LIMIT: Duration = Duration::from_secs(5);
+const PAUSE: Duration = Duration::from_millis(500);
+/// Shortest and longest wait for one answer; between them it is half of the patience.
+const ANSWER_LIMITS: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(5));
 /// Differences that are listed.
 const MAX_LISTED: usize = 1_000;
 
@@ -50,10 +50,55 @@ struct Look {
 }
 
 impl Agreement {
-    /// Every node was asked, serves, and holds the same.
-    pub fn is_proven(&self) -> bool {
-        self.agree && !self.nodes.is_empty() && self.nodes.iter().all(|node| node.ready)
+    fn of(look: Look) -> Self {
+        let nodes = look.nodes;
+        let differences: Vec<_> = look.found.into_values().take(MAX_LISTED).collect();
+        let verdict = if !differences.is_empty() {
+            Verdict::Differ
+        } else if !look.is_unclear && !nodes.is_empty() && nodes.iter().all(|node| node.ready) {
+            Verdict::Agree
+        } else {
+            Verdict::Unknown
+        };
+        Agreement {
+            agree: verdict == Verdict::Agree,
+            verdict,
+            reason: reason(verdict, &nodes, &differences, look.is_unclear),
+            nodes,
+            differences,
+        }
     }
+}
+
+/// The verdict in words, with the nodes that are the cause of it.
+fn reason(verdict: Verdict, nodes: &[Seen], differences: &[Difference], is_unclear: bool) -> String {
+    let names = |is_so: fn(&Seen) -> bool| {
+        let names = nodes.iter().filter(|node| is_so(node));
+        names.map(|node| node.address.as_str()).collect::<Vec<_>>()
+    };
+    let serving = names(|node| node.ready);
+    let silent = names(|node| node.error.is_some());
+    let loading = names(|node| !node.ready && node.error.is_none());
+    let mut parts = vec![match (verdict, serving.as_slice()) {
+        (Verdict::Agree, _) => "all nodes agree".to_owned(),
+        (Verdict::Differ, _) => "the nodes do not agree".to_owned(),
+        (Verdict::Unknown, _) if is_unclear => {
+            "not known: something differs, and a node did not say what".to_owned()
+        }
+        (Verdict::Unknown, []) => "not known: no node serves".to_owned(),
+        (Verdict::Unknown, [only]) => format!("not known: only {only} serves"),
+        (Verdict::Unknown, _) => "not known: the nodes that serve agree, and not all do".to_owned(),
+    }];
+    if !differences.is_empty() && differences.iter().all(|difference| difference.changing) {
+        parts.push("clients change all that differs meanwhile".to_owned());
+    }
+    if !silent.is_empty() {
+        parts.push(format!("no answer from {}", silent.join(", ")));
+    }
+    if !loading.is_empty() {
+        parts.push(format!("loading or leaving: {}", loading.join(", ")));
+    }
+    parts.join("; ")
 }
 
 impl fmt::Display for Agreement {
@@ -80,12 +125,7 @@ impl fmt::Display for Agreement {
             }
             writeln!(f)?;
         }
-        let verdict = match (self.agree, self.is_proven()) {
-            (_, true) => "all nodes agree",
-            (true, false) => "the nodes that serve agree, not all do",
-            (false, false) => "the nodes do not agree",
-        };
-        writeln!(f, "{verdict}")
+        writeln!(f, "{}", self.reason)
     }
 }
 
@@ -122,11 +162,27 @@ pub struct Origin {
     pub digest: Hex,
 }
 
+/// Whether nodes hold the same.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Verdict {
+    /// Every node was asked, serves, and holds the same.
+    Agree,
+    /// Nodes that serve hold something else.
+    Differ,
+    /// Nothing differs that could be compared, and some node was not there to be.
+    Unknown,
+}
+
 /// What a comparison found.
-#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Agreement {
-    /// All nodes that serve hold the same.
+    /// It is proven that all nodes hold the same: the verdict is [`Verdict::Agree`].
     pub agree: bool,
+    /// Whether they hold the same, or that nobody can say.
+    pub verdict: Verdict,
+    /// The verdict for people, with the nodes that did not answer or do not serve.
+    pub reason: String,
     /// Every node that was asked.
     pub nodes: Vec<Seen>,
     /// What differs between those that serve, a bounded number.
@@ -162,22 +218,20 @@ pub struct Difference {
 type Key = (Hex, String);
 type Found = BTreeMap<Key, Difference>;
 
-/// Compares the nodes at these addresses (`host:port` of the main port) until they agree, at most for `patience`.
+/// Compares the nodes at these addresses (`host:port` of the main port) until they agree, at most for `patience` and the
+/// wait for the last answers. All nodes are asked at the same time.
 pub async fn compare(addresses: &[String], patience: Duration) -> Agreement {
     let until = Instant::now() + patience;
-    let asker = match Asker::new(ANSWER_LIMIT) {
+    let limit = (patience / 2).clamp(ANSWER_LIMITS.0, ANSWER_LIMITS.1);
+    let asker = match Asker::new(limit) {
         Ok(asker) => asker,
-        Err(error) => return no_answers(addresses, &error),
+        Err(error) => return Agreement::of(Look::without(addresses, &error)),
     };
     let mut lasting: Option<Found> = None;
     loop {
-        let Look {
-            nodes,
-            mut found,
-            is_unclear,
-        } = look(&asker, addresses).await;
+        let mut look = look(&asker, addresses, limit).await;
         if let Some(former) = lasting.take() {
-            found.retain(|key, now| match former.get(key) {
+            look.found.retain(|key, now| match former.get(key) {
                 Some(then) => {
                     now.changing = then.changing || then.digests != now.digests;
                     true
@@ -185,30 +239,30 @@ pub async fn compare(addresses: &[String], patience: Duration) -> Agreement {
                 None => false,
             });
         }
-        let agree = found.is_empty() && !is_unclear;
-        let is_settled = agree && nodes.iter().all(|node| node.error.is_none());
+        let is_settled =
+            look.found.is_empty() && !look.is_unclear && look.nodes.iter().all(|node| node.error.is_none());
         if is_settled || Instant::now() + PAUSE > until {
-            return Agreement {
-                agree,
-                nodes,
-                differences: found.into_values().take(MAX_LISTED).collect(),
-            };
+            return Agreement::of(look);
         }
         // What a node did not answer may still differ.
-        lasting = (!is_unclear).then_some(found);
+        lasting = (!look.is_unclear).then_some(look.found);
         sleep(PAUSE).await;
     }
 }
 
-fn no_answers(addresses: &[String], error: &reqwest::Error) -> Agreement {
-    let nodes = addresses.iter().map(|address| Seen {
-        address: address.clone(),
-        ready: false,
-        error: Some(error.to_string()),
-    });
-    Agreement {
-        nodes: nodes.collect(),
-        ..Agreement::default()
+impl Look {
+    /// No node could be asked.
+    fn without(addresses: &[String], error: &reqwest::Error) -> Self {
+        let nodes = addresses.iter().map(|address| Seen {
+            address: address.clone(),
+            ready: false,
+            error: Some(error.to_string()),
+        });
+        Look {
+            nodes: nodes.collect(),
+            found: Found::new(),
+            is_unclear: false,
+        }
     }
 }
 
@@ -221,8 +275,8 @@ fn digests<'a>(params: &'a [(&'a str, &'a str)]) -> Question<'a> {
     }
 }
 
-/// Who answers, and what differs between those that serve.
-async fn look(asker: &Asker, addresses: &[String]) -> Look {
+/// Who answers, and what differs between those that serve; to find out what may take as long as an answer.
+async fn look(asker: &Asker, addresses: &[String], limit: Duration) -> Look {
     let answers = asker.ask_all::<Digests>(addresses, &digests(&[])).await;
     let mut serving: Vec<(&str, Vec<Origin>)> = Vec::new();
     let mut nodes = Vec::new();
@@ -242,9 +296,20 @@ async fn look(asker: &Asker, addresses: &[String]) -> Look {
             error,
         });
     }
+    let found = timeout(limit, differences(asker, &serving)).await;
+    let (found, is_unclear) = found.unwrap_or((Found::new(), true));
+    Look {
+        nodes,
+        found,
+        is_unclear,
+    }
+}
+
+/// What differs between nodes, and whether one of them did not answer what.
+async fn differences(asker: &Asker, serving: &[(&str, Vec<Origin>)]) -> (Found, bool) {
     let at: Vec<&str> = serving.iter().map(|(address, _)| *address).collect();
     let (mut found, mut is_unclear) = (Found::new(), false);
-    for (id, member) in differing(&serving) {
+    for (id, member) in differing(serving) {
         let text = id.to_string();
         let Some(buckets) = all::<Vec<Hex>>(asker, &at, &[("origin", &text)]).await else {
             is_unclear = true;
@@ -270,11 +335,7 @@ async fn look(asker: &Asker, addresses: &[String]) -> Look {
             }
         }
     }
-    Look {
-        nodes,
-        found,
-        is_unclear,
-    }
+    (found, is_unclear)
 }
 
 /// The answers of all nodes to one question, if all have one.
@@ -361,6 +422,90 @@ mod tests {
         assert_eq!(serde_json::from_str::<Digests>(&text).ok(), Some(digests));
     }
 
+    fn seen(address: &str, ready: bool, error: Option<&str>) -> Seen {
+        Seen {
+            address: address.to_owned(),
+            ready,
+            error: error.map(str::to_owned),
+        }
+    }
+
+    fn verdict(nodes: &[Seen], is_unclear: bool) -> (Verdict, String) {
+        let look = Look {
+            nodes: nodes.to_vec(),
+            found: Found::new(),
+            is_unclear,
+        };
+        let found = Agreement::of(look);
+        assert_eq!(found.agree, found.verdict == Verdict::Agree);
+        (found.verdict, found.reason)
+    }
+
+    #[test]
+    fn what_nobody_could_compare_is_not_known_and_the_nodes_are_named() {
+        let (a, b) = (seen("a:1", true, None), seen("b:2", true, None));
+        let (silent, loading) = (seen("c:3", false, Some("refused")), seen("d:4", false, None));
+        assert_eq!(
+            verdict(&[a.clone(), b.clone()], false),
+            (Verdict::Agree, "all nodes agree".into())
+        );
+        for (nodes, text) in [
+            (
+                vec![a.clone(), b.clone(), silent.clone(), loading.clone()],
+                "not known: the nodes that serve agree, and not all do; no answer from c:3; loading or leaving: d:4",
+            ),
+            (
+                vec![a.clone(), silent.clone()],
+                "not known: only a:1 serves; no answer from c:3",
+            ),
+            (
+                vec![silent, loading],
+                "not known: no node serves; no answer from c:3; loading or leaving: d:4",
+            ),
+            (Vec::new(), "not known: no node serves"),
+        ] {
+            assert_eq!(verdict(&nodes, false), (Verdict::Unknown, text.into()));
+        }
+        assert_eq!(
+            verdict(&[a, b], true),
+            (
+                Verdict::Unknown,
+                "not known: something differs, and a node did not say what".into()
+            )
+        );
+    }
+
+    #[test]
+    fn what_differs_and_changes_all_the_time_is_told_from_what_stays_apart() {
+        let differing = |all_change: &[bool]| {
+            let difference = |(at, changing): (usize, &bool)| {
+                let subject = format!("s{at}");
+                let difference = Difference {
+                    subject: subject.clone(),
+                    origin: "m".to_owned(),
+                    changing: *changing,
+                    digests: BTreeMap::new(),
+                };
+                ((Hex(1), subject), difference)
+            };
+            Agreement::of(Look {
+                nodes: vec![seen("a:1", true, None), seen("b:2", true, None)],
+                found: all_change.iter().enumerate().map(difference).collect(),
+                is_unclear: false,
+            })
+        };
+        for (all_change, text) in [
+            (&[true, false][..], "the nodes do not agree"),
+            (
+                &[true, true],
+                "the nodes do not agree; clients change all that differs meanwhile",
+            ),
+        ] {
+            let found = differing(all_change);
+            assert_eq!((found.verdict, found.reason.as_str()), (Verdict::Differ, text));
+        }
+    }
+
     #[tokio::test]
     async fn a_node_that_does_not_answer_is_named_and_agrees_with_nobody() {
         let closed = std::net::TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr());
@@ -369,6 +514,23 @@ mod tests {
         };
         let found = compare(&[closed.to_string()], Duration::ZERO).await;
         assert!(found.nodes[0].error.is_some(), "{found:?}");
-        assert!(!found.is_proven(), "{found:?}");
+        assert!(
+            !found.agree && found.reason.ends_with(&closed.to_string()),
+            "{found:?}"
+        );
+    }
+
+    #[tokio::test]
+    async fn nodes_that_take_connections_and_say_nothing_cost_one_wait_together() {
+        let hung: Vec<_> = (0..4)
+            .map(|_| std::net::TcpListener::bind("127.0.0.1:0").unwrap())
+            .collect();
+        let addresses = { hung.iter() }.map(|hung| hung.local_addr().unwrap().to_string());
+        let begun = Instant::now();
+        let found = compare(&addresses.collect::<Vec<_>>(), PATIENCE).await;
+        assert_eq!(found.verdict, Verdict::Unknown, "{found:?}");
+        assert!(found.nodes.iter().all(|node| node.error.is_some()), "{found:?}");
+        let waited = begun.elapsed();
+        assert!(waited < PATIENCE + 2 * ANSWER_LIMITS.0, "{waited:?}");
     }
 }

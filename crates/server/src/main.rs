@@ -4,6 +4,7 @@ use std::io::Write;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use rollcall_server::agreement::Verdict;
 use rollcall_server::config::cli::Job;
 use rollcall_server::config::{Config, LogFormat, cli};
 use rollcall_server::log_levels::LogLevels;
@@ -69,10 +70,10 @@ fn verify(nodes: &[String], patience: Duration) -> ExitCode {
         }
     };
     let _ = write!(std::io::stdout(), "{found}");
-    match found.agree {
-        false if !found.differences.is_empty() => ExitCode::FAILURE,
-        _ if !found.is_proven() => ExitCode::from(UNCLEAR),
-        _ => ExitCode::SUCCESS,
+    match found.verdict {
+        Verdict::Agree => ExitCode::SUCCESS,
+        Verdict::Differ => ExitCode::FAILURE,
+        Verdict::Unknown => ExitCode::from(UNCLEAR),
     }
 }
 

@@ -186,6 +186,11 @@ pub fn gather(exec: &Executor, census: &Census, load: MachineLoad) -> Vec<Family
         u64::from(exec.metrics().member_list_is_stale.load(Ordering::Relaxed)),
     );
     gauge(
+        "rollcall_own_address_unreached",
+        "1 while the advertised address does not lead to this process, as far as it can tell",
+        u64::from(exec.peers().is_some_and(|peers| peers.own_trouble().is_some())),
+    );
+    gauge(
         "rollcall_newcomers",
         "Connections that have not asked anything yet",
         exec.n_newcomers() as u64,

@@ -26,7 +26,7 @@ use crate::load::Load;
 use crate::log_levels::LogLevels;
 use crate::member_list::MemberList;
 use crate::net::{self, Newcomers, Port};
-use crate::peer::{PeerConfig, PeerError, Peers};
+use crate::peer::{AddressTaken, PeerConfig, PeerError, Peers};
 use crate::shutdown::{self, Signals};
 use crate::sockets::{self, Dialer, Listener, Tcp};
 use crate::store::{self, Store, StoreError};
@@ -37,7 +37,7 @@ const TICK_MAX: Duration = Duration::from_secs(1);
 /// How long open connections may take to end after the drain.
 const STOP_GRACE: Duration = Duration::from_secs(2);
 
-/// Why the process cannot start. A text leaves out its source, which is printed behind it.
+/// Why the process cannot start, or go on. A text leaves out its source, which is printed behind it.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// A port cannot be bound.
@@ -61,13 +61,25 @@ pub enum StartError {
     Store(#[from] StoreError),
     /// The peer side.
     #[error("cannot start the peer side")]
-    Peers(#[from] PeerError),
+    Peers(#[source] PeerError),
+    /// Somebody else is at the advertised address. This may also turn out while the process runs.
+    #[error(transparent)]
+    Taken(#[from] AddressTaken),
+}
+
+impl From<PeerError> for StartError {
+    fn from(error: PeerError) -> Self {
+        match error {
+            PeerError::Taken(taken) => StartError::Taken(taken),
+            error => StartError::Peers(error),
+        }
+    }
 }
 
 /// Runs the process until a signal asks it to end. `log_levels` changes the log, which is started.
 ///
 /// # Errors
-/// It cannot start.
+/// It cannot start, or has to give way to another process at its advertised address.
 pub async fn run(config: Config, log_levels: LogLevels) -> Result<(), StartError> {
     // Everything that can fail comes first, so that a process that is up stays up.
     let mut signals = Signals::listen().map_err(StartError::Signals)?;
@@ -109,7 +121,7 @@ pub async fn run(config: Config, log_levels: LogLevels) -> Result<(), StartError
         udp: Some(udp),
         network,
     };
-    let process = Process::start(&config, members, clock.clone(), sockets, store, kept, log_levels)?;
+    let process = Process::start(&config, members, clock.clone(), sockets, store, kept, log_levels).await?;
     let exec = process.exec.clone();
     // A matter of this machine, so no part of a process in a simulated network.
     let load = Load::new(config.busy_after);
@@ -117,18 +129,34 @@ pub async fn run(config: Config, log_levels: LogLevels) -> Result<(), StartError
     exec.set_load(load);
     let following = list.map(|list| tokio::spawn(list.follow(exec.clone())));
 
-    let signal = signals.received().await;
-    info!(signal, "ending");
+    let taken = tokio::select! {
+        signal = signals.received() => {
+            info!(signal, "ending");
+            None
+        }
+        taken = taken(&exec) => Some(taken),
+    };
     if let Some(following) = following {
         following.abort();
     }
-    shutdown::drain(&exec, config.drain_time).await;
+    if taken.is_none() {
+        // Whoever gives way says nothing: what it said would be taken for the other process's word.
+        shutdown::drain(&exec, config.drain_time).await;
+    }
     process.stop().await;
     if exec.store().is_some() {
         let _ = tokio::task::spawn_blocking(move || exec.store().map(Store::close)).await;
     }
     info!("ended");
-    Ok(())
+    taken.map_or(Ok(()), |taken| Err(taken.into()))
+}
+
+/// Completes when this process has to give way to another one at its advertised address.
+async fn taken(exec: &Executor) -> AddressTaken {
+    match exec.peers() {
+        Some(peers) => peers.taken().await,
+        None => std::future::pending().await,
+    }
 }
 
 /// What a process hears and reaches others by.
@@ -161,7 +189,7 @@ impl Process {
     ///
     /// # Errors
     /// The peer side cannot work with these settings.
-    pub fn start<L: Listener>(
+    pub async fn start<L: Listener>(
         config: &Config,
         members: Option<Vec<SmolStr>>,
         clock: Clock,
@@ -199,7 +227,8 @@ impl Process {
                 network,
                 peer_config(config),
                 peers_stop.clone(),
-            )?;
+            )
+            .await?;
         }
         let ticking = tokio::spawn(tick(exec.clone()));
         let app = client_app(config, &exec, log_levels);

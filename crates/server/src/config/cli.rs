@@ -3,6 +3,7 @@
 use clap::{Arg, ArgAction, Command};
 
 use super::keys::{KEYS, Setting};
+use super::validate::address;
 
 /// What the command line sets.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -62,6 +63,7 @@ fn verify() -> Command {
         .help("main ports of the nodes, separated by commas or blanks")
         .required(true)
         .num_args(1..)
+        .value_parser(|text: &str| address(text, None).map(String::from))
         .value_delimiter(',');
     let patience = Arg::new("patience")
         .long("patience")
@@ -70,7 +72,10 @@ fn verify() -> Command {
         .value_parser(clap::value_parser!(u64).range(0..=3600))
         .default_value("10");
     Command::new("verify")
-        .about("Says whether nodes hold the same: exit code 0 if they do, 1 if not, 2 if a node was not there to say")
+        .about(
+            "Says whether nodes hold the same: exit code 0 if they do, 1 if not, 2 if a node was not there to say, \
+             64 if it is called wrongly",
+        )
         .arg(nodes)
         .arg(patience)
 }
@@ -149,6 +154,9 @@ mod tests {
             Some(job(&["a:1"], 3))
         );
         assert_eq!(read(&["verify"]), None);
+        for wrong in ["a", "a:b", "a:1,", "http://a:1", "a:70000"] {
+            assert_eq!(read(&["verify", wrong]), None, "{wrong}");
+        }
         assert_eq!(read(&["--port", "1", "verify", "a:1"]), None);
     }
 

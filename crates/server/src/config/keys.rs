@@ -5,9 +5,15 @@ use std::sync::Arc;
 
 use rollcall_core::Millis;
 use rollcall_core::ownership::Mapper;
+use rollcall_distro::COPY_LIFE;
 
-use super::values::{list, log_filter, number, positive_time, size, time};
+use super::values::{duration, is_one_machine, list, log_filter, number, positive_time, size, time};
 use super::{ConfigError, LogFormat};
+use crate::peer::FORWARD_TIMEOUT;
+
+/// Longest period of copies on disk: one that is [`COPY_LIFE`] old is not used, so that at half of it there always is a
+/// good one.
+const COPY_PERIOD_MAX: Millis = Millis(COPY_LIFE.0 / 2);
 
 /// One key with its text, as one source gave it.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -164,7 +170,11 @@ macro_rules! keys {
 
 keys! {
     bind, "IP address", "127.0.0.1", "address that all ports are bound to",
-        |text: &str| text.parse().map_err(|_| format!("{text:?} is no IP address"));
+        |text: &str| match text.parse::<IpAddr>() {
+            Ok(ip) if ip.is_unspecified() || is_one_machine(ip) => Ok(ip),
+            Ok(_) => Err(format!("{text:?} leads to no single machine, want an address of this one, or 0.0.0.0 for all")),
+            Err(_) => Err(format!("{text:?} is no IP address")),
+        };
     port, "port", "8848", "main port: HTTP, and gRPC as well", port;
     grpc_port, "port", "port + 1000", "port for gRPC of clients; SDKs expect it at this distance", port;
     peer_port, "port", "port + 1001",
@@ -200,8 +210,8 @@ keys! {
     data_dir, "path", "data", "directory for what operators set, made if it is not there; `none` keeps nothing on disk",
         |text: &str| if text.is_empty() { Err("must not be empty, `none` keeps nothing on disk".to_owned()) } else { Ok(text.to_owned()) };
     ephemeral_copy, "time", "0s",
-        "time between two copies of all ephemeral instances to `data_dir`, offered after a loss of power of the whole cluster; at least 1s, or 0s for none",
-        |text: &str| time(text).and_then(|time| if time == Millis(0) || time >= Millis::secs(1) { Ok(time) } else { Err("must be 0s or at least 1s".to_owned()) });
+        "time between two copies of all ephemeral instances to `data_dir`, offered after a loss of power of the whole cluster; from 1s to 5m, or 0s for none",
+        |text: &str| time(text).and_then(|time| if time == Millis(0) || (Millis::secs(1)..=COPY_PERIOD_MAX).contains(&time) { Ok(time) } else { Err("must be 0s or from 1s to 5m".to_owned()) });
     log_level, "filter", "info", "error, warn, info, debug or trace, also by module as in `info,rollcall_server=debug`",
         log_filter;
     log_format, "text or json", "text", "form of the log, which goes to standard error",
@@ -210,7 +220,7 @@ keys! {
             "json" => Ok(LogFormat::Json),
             _ => Err(format!("{text:?} is neither text nor json")),
         };
-    message_limit, "size", "10MiB", "largest gRPC message and largest HTTP body from clients",
+    message_limit, "size", "10MiB", "largest gRPC message and largest HTTP body from clients; in bytes not below `metadata_limit`",
         |text: &str| size(text).and_then(|size| if size >= 1024 { Ok(size) } else { Err("must be at least 1KiB".to_owned()) });
     queue_length, "messages", "4096", "messages that may wait for one connection before it is closed",
         |text: &str| number(text, 16, 1 << 20).map(|n| n as usize);
@@ -223,7 +233,7 @@ keys! {
     expiry_brake, "percent", "30", "share of the instances that beat, or of the gRPC clients, above which a silence that began at one moment is first put down to this node: each is given its time once more before it counts as dead; never when 20 or fewer are silent; at most 99, and 0 never at all",
         |text: &str| number(text, 0, 99).map(|n| n as usize);
     push_timeout, "time", "5s", "wait for the acknowledgement of a push before it is sent again", positive_time;
-    push_window_max, "time", "500ms", "longest time that changes of a busy service are merged before they are pushed",
+    push_window_max, "time", "500ms", "longest time that changes of a busy service are merged before they are pushed; not below `push_delay`, if both are given",
         positive_time;
     push_delay, "time", "adaptive", "fixed time that changes are merged, instead of one that grows with the load", time;
     udp_subscriptions, "subscriptions", "65536", "1.x clients' subscriptions over UDP that are held at a time; 0 pushes to none",
@@ -233,16 +243,16 @@ keys! {
     busy_after, "time", "200ms", "wait of tasks, once it is never shorter any more, from which newcomers are turned away at once and registrations, subscriptions and queries after two seconds; beats, removals and signs of life never are; 0s turns nobody away", time;
     connection_limit, "connections", "0", "gRPC connections of clients beyond which further ones are refused; 0 for no limit",
         |text: &str| number(text, 0, 1 << 24).map(|n| n as usize);
-    connection_limit_per_ip, "connections", "0", "the same for the connections from one address, as the socket shows it; 0 for no limit",
+    connection_limit_per_ip, "connections", "0", "the same for the connections from one address, as the socket shows it; not above `connection_limit`, and 0 for no limit",
         |text: &str| number(text, 0, 1 << 24).map(|n| n as usize);
     balance_per_minute, "percent", "10", "share of its gRPC connections that a member sends to others in a minute at most, when it has more than the mean of all; at most 60, and 0 switches evening out off",
         |text: &str| number(text, 0, 60).map(|n| n as u32);
     balance_after, "time", "60s", "how long connections are uneven before they are evened out", positive_time;
     balance_calm, "time", "2m", "how long no member has started, gone or changed its list before connections are evened out", time;
     balance_rest, "time", "5m", "how long a client that came, or was asked to move, is not asked to even out", time;
-    gate_limit, "time", "20s", "longest wait for the data of all live members before the node is ready; beside members that serve, a node that has got nothing of them waits on. 0s serves at once whatever is there, for tests only", time;
+    gate_limit, "time", "20s", "longest wait for the data of all live members before the node is ready; beside members that serve, a node that has got nothing of them waits on. Above `probe_interval`; 0s serves at once whatever is there, for tests only", time;
     orphan_gone, "time", "15s", "how long instances stay whose member is gone", positive_time;
-    orphan_unreachable, "time", "30s", "how long instances stay whose member is unreachable", positive_time;
+    orphan_unreachable, "time", "30s", "how long instances stay whose member is unreachable; not below `orphan_gone`", positive_time;
     orphan_slow_extra, "time", "25s", "how much longer instances stay whose client registers again only every half minute (the official Python SDK)", time;
     probe_interval, "time", "1s", "period in which a member probes three others, and those it doubts", positive_time;
     probe_timeout, "time", "900ms", "wait for the answer to a probe; below `probe_interval`", positive_time;
@@ -251,8 +261,9 @@ keys! {
     verify_interval, "time", "1s", "time between two digests to each member", positive_time;
     log_capacity, "operations", "65536", "operations kept for members that fall behind; beyond that digests repair",
         |text: &str| number(text, 16, 1 << 26).map(|n| n as usize);
-    tombstone_life, "time", "2m", "how long the removal of an HTTP instance is remembered", positive_time;
-    replicate_wait, "time", "20ms", "longest wait of an HTTP write for a second member", time;
+    tombstone_life, "time", "2m", "how long the removal of an HTTP instance is remembered; above `verify_interval`", positive_time;
+    replicate_wait, "time", "20ms", "longest wait of an HTTP write for a second member; below the 500ms after which the next in rank is asked for it",
+        |text: &str| time(text).and_then(|time| if duration(time) < FORWARD_TIMEOUT { Ok(time) } else { Err("must be below 500ms".to_owned()) });
     empty_service_life, "time", "60s", "how long a service without instances stays listed", positive_time;
     override_life, "time", "24h", "how long operator settings outlive the instance that they are for", positive_time;
     metadata_limit, "UTF-16 units", "1024", "largest sum of the lengths of an instance's metadata",
@@ -309,13 +320,20 @@ mod tests {
             ("port", "http", "\"http\" is no whole number from 1 to 65535"),
             ("bind", "localhost", "\"localhost\" is no IP address"),
             (
+                "bind",
+                "224.0.0.1",
+                "\"224.0.0.1\" leads to no single machine, want an address of this one, or 0.0.0.0 for all",
+            ),
+            (
                 "log_level",
                 "loud",
                 "\"loud\" is no log filter, want error, warn, info, debug, trace or off, or info,module=debug",
             ),
             ("log_format", "xml", "\"xml\" is neither text nor json"),
             ("verify_interval", "0s", "must be above 0"),
-            ("ephemeral_copy", "999ms", "must be 0s or at least 1s"),
+            ("ephemeral_copy", "999ms", "must be 0s or from 1s to 5m"),
+            ("ephemeral_copy", "6m", "must be 0s or from 1s to 5m"),
+            ("replicate_wait", "500ms", "must be below 500ms"),
             (
                 "push_window_max",
                 "999999999999h",

@@ -1,6 +1,7 @@
 //! Values that were given, checked against each other.
 
 use std::collections::HashMap;
+use std::fmt::Display;
 use std::net::{IpAddr, Ipv4Addr};
 
 use rollcall_core::Millis;
@@ -10,13 +11,15 @@ use smol_str::{SmolStr, format_smolstr};
 use super::keys::Draft;
 use super::member_file::{self, Entry};
 use super::member_rules::MemberRules;
-use super::values::duration;
+use super::values::{duration, is_one_machine};
 use super::{Config, ConfigError, LogFormat, MemberSource};
 
 /// Distance of the gRPC port from the main port, where SDKs look for it.
 const GRPC_OFFSET: u16 = 1000;
 /// Distance of the peer port from the main port.
 const PEER_OFFSET: u16 = 1001;
+/// Largest message and body, in bytes, unless it is set.
+const MESSAGE_LIMIT: usize = 10 << 20;
 /// Main port that SDKs and tools try first.
 const DEFAULT_PORT: u16 = 8848;
 
@@ -78,7 +81,7 @@ pub fn config(draft: Draft) -> Result<Config, ConfigError> {
         },
         log_level: draft.log_level.clone().unwrap_or_else(|| "info".into()),
         log_format: draft.log_format.unwrap_or(LogFormat::Text),
-        message_limit: draft.message_limit.unwrap_or(10 << 20),
+        message_limit: draft.message_limit.unwrap_or(MESSAGE_LIMIT),
         queue_length: draft.queue_length.unwrap_or(4096),
         newcomer_limit: draft.newcomer_limit.unwrap_or(512),
         busy_after: draft.busy_after.unwrap_or(Millis(200)),
@@ -143,26 +146,84 @@ fn node(draft: &Draft, advertise: &str, members: &[SmolStr]) -> Result<NodeConfi
         let source = draft.source("ephemeral_copy");
         return Err(ConfigError::new("ephemeral_copy", source, rule.to_owned()));
     }
-    for (key, value, other, least) in [
-        ("drop_after", node.drop_after, "detect_after", node.detect_after),
-        (
+    order(draft, &node)?;
+    Ok(node)
+}
+
+/// Settings of which one must be above the other, or not below it. Where one of them is off there is nothing to compare.
+fn order(draft: &Draft, node: &NodeConfig) -> Result<(), ConfigError> {
+    let above = |key, value, other, least| in_order(draft, (key, value), value > least, (other, least));
+    let at_least = |key, value, other, least| in_order(draft, (key, value), value >= least, (other, least));
+    above("drop_after", node.drop_after, "detect_after", node.detect_after)?;
+    above(
+        "probe_interval",
+        node.probe_interval,
+        "probe_timeout",
+        node.probe_timeout,
+    )?;
+    // A digest that still has the row would bring it back.
+    above(
+        "tombstone_life",
+        node.tombstone_life,
+        "verify_interval",
+        node.verify_interval,
+    )?;
+    if node.gate_limit > Millis(0) {
+        above(
+            "gate_limit",
+            node.gate_limit,
             "probe_interval",
             node.probe_interval,
-            "probe_timeout",
-            node.probe_timeout,
-        ),
-    ] {
-        if value <= least {
-            // Blame the one that was given.
-            let is_default = draft.source(key) == "default";
-            let (key, rule) = match is_default {
-                true => (other, format!("{least} is not below {key}, {value}")),
-                false => (key, format!("{value} is not above {other}, {least}")),
-            };
-            return Err(ConfigError::new(key, draft.source(key), rule));
-        }
+        )?;
     }
-    Ok(node)
+    // Who may come back soon is given no less time than who is known to be dead.
+    at_least(
+        "orphan_unreachable",
+        node.orphan_unreachable,
+        "orphan_gone",
+        node.orphan_gone,
+    )?;
+    if let (Some(longest), Some(delay)) = (draft.push_window_max, draft.push_delay) {
+        at_least("push_window_max", longest, "push_delay", delay)?;
+    }
+    let at_least = |key, value: usize, other, least: usize| {
+        in_order(draft, (key, value), value >= least, (other, least))
+    };
+    if node.connection_limit > 0 && node.connection_limit_per_ip > 0 {
+        at_least(
+            "connection_limit",
+            node.connection_limit,
+            "connection_limit_per_ip",
+            node.connection_limit_per_ip,
+        )?;
+    }
+    at_least(
+        "message_limit",
+        draft.message_limit.unwrap_or(MESSAGE_LIMIT),
+        "metadata_limit",
+        node.metadata_limit,
+    )
+}
+
+/// Refuses two settings that are not in order, by the name of the one that was given.
+fn in_order<T: Display + PartialEq>(
+    draft: &Draft,
+    (key, value): (&str, T),
+    is_so: bool,
+    (other, least): (&str, T),
+) -> Result<(), ConfigError> {
+    if is_so {
+        return Ok(());
+    }
+    let (not_above, not_below) = match value == least {
+        true => ("not above", "not below"),
+        false => ("below", "above"),
+    };
+    let (key, rule) = match draft.source(key) == "default" {
+        true => (other, format!("{least} is {not_below} {key}, {value}")),
+        false => (key, format!("{value} is {not_above} {other}, {least}")),
+    };
+    Err(ConfigError::new(key, draft.source(key), rule))
 }
 
 fn derived_port(
@@ -292,22 +353,28 @@ fn peer_addresses(
     members: Option<&[SmolStr]>,
 ) -> Result<HashMap<SmolStr, SmolStr>, ConfigError> {
     let error = |rule: String| ConfigError::new("peer_addresses", draft.source("peer_addresses"), rule);
-    let mut addresses = HashMap::new();
+    let mut addresses: HashMap<SmolStr, SmolStr> = HashMap::new();
     for entry in draft.peer_addresses.iter().flatten() {
         let (member, target) = entry
             .split_once('=')
             .ok_or_else(|| error(format!("{entry:?} is not of the form member=host:port")))?;
         let member = address(member.trim(), None).map_err(error)?;
+        let target = address(target.trim(), None).map_err(error)?;
         if members.is_some_and(|members| !members.contains(&member)) {
             return Err(error(format!("{member} is not in the member list")));
         }
-        addresses.insert(member, address(target.trim(), None).map_err(error)?);
+        if let Some((other, _)) = addresses.iter().find(|(_, taken)| **taken == target) {
+            return Err(error(format!("{other} and {member} are both at {target}")));
+        }
+        if let Some(other) = addresses.insert(member.clone(), target.clone()) {
+            return Err(error(format!("{member} is both at {other} and at {target}")));
+        }
     }
     Ok(addresses)
 }
 
-/// Reads `host:port`, `[v6]:port`, or without a port where there is a default. Members are known by the text, so that a
-/// host has one spelling: small letters, and the short form of IPv6.
+/// Reads `host:port`, `[v6]:port`, or without a port where there is a default, of one machine that can be dialed. Members
+/// are known by the text, so that a host has one spelling: small letters, and the short form of IPv6.
 pub(super) fn address(text: &str, default_port: Option<u16>) -> Result<SmolStr, String> {
     let rule = || format!("{text:?} is no address, want host:port");
     let v6 = |host: &str| match host.parse::<std::net::Ipv6Addr>() {
@@ -330,11 +397,17 @@ pub(super) fn address(text: &str, default_port: Option<u16>) -> Result<SmolStr, 
         }
     };
     let port = match port {
+        Some("0") => return Err(format!("{text:?} has port 0, want one from 1 to 65535")),
         Some(port) => port.parse().ok().filter(|port| *port > 0),
         None => default_port,
     };
     let is_host = !host.is_empty()
         && !host.contains(|c: char| c.is_whitespace() || matches!(c, '/' | '@' | '#' | '?' | '=' | ','));
+    if host.parse().is_ok_and(|ip| !is_one_machine(ip)) {
+        return Err(format!(
+            "{text:?} leads to no single machine, want its own address"
+        ));
+    }
     match port {
         Some(port) if is_host => Ok(join(&host, port)),
         _ => Err(rule()),

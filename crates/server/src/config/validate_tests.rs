@@ -81,7 +81,6 @@ fn members_without_a_port_have_the_main_port_and_ipv6_is_bracketed() {
         "a:b",
         ":8848",
         "a b",
-        "a:0",
         "[::1:8848",
         "[::1]8848",
         "[n1]:8848",
@@ -208,7 +207,7 @@ fn every_form_of_a_member_file_is_read() {
         ),
         (
             "127.0.0.1\n\nn2:0",
-            "line 3: \"n2:0\" is no address, want host:port",
+            "line 3: \"n2:0\" has port 0, want one from 1 to 65535",
         ),
     ] {
         let error = read(text).unwrap_err().to_string();
@@ -242,6 +241,111 @@ fn an_address_server_is_an_address_and_needs_a_secret_like_a_list() {
 }
 
 #[test]
+fn settings_that_contradict_each_other_are_named_both() {
+    let cases: &[(&[(&str, &str)], &str)] = &[
+        (
+            &[("drop_after", "5s")],
+            "drop_after (test): 5000 ms is below detect_after, 10000 ms",
+        ),
+        (
+            &[("detect_after", "14s")],
+            "detect_after (test): 14000 ms is not below drop_after, 14000 ms",
+        ),
+        (
+            &[("probe_timeout", "2s")],
+            "probe_timeout (test): 2000 ms is above probe_interval, 1000 ms",
+        ),
+        (
+            &[("orphan_gone", "31s")],
+            "orphan_gone (test): 31000 ms is above orphan_unreachable, 30000 ms",
+        ),
+        (
+            &[("orphan_unreachable", "10s"), ("orphan_gone", "12s")],
+            "orphan_unreachable (test): 10000 ms is below orphan_gone, 12000 ms",
+        ),
+        (
+            &[("tombstone_life", "1s")],
+            "tombstone_life (test): 1000 ms is not above verify_interval, 1000 ms",
+        ),
+        (
+            &[("gate_limit", "500ms")],
+            "gate_limit (test): 500 ms is below probe_interval, 1000 ms",
+        ),
+        (
+            &[("push_delay", "2s"), ("push_window_max", "1s")],
+            "push_window_max (test): 1000 ms is below push_delay, 2000 ms",
+        ),
+        (
+            &[("connection_limit_per_ip", "200"), ("connection_limit", "100")],
+            "connection_limit (test): 100 is below connection_limit_per_ip, 200",
+        ),
+        (
+            &[("message_limit", "1KiB"), ("metadata_limit", "2000")],
+            "message_limit (test): 1024 is below metadata_limit, 2000",
+        ),
+    ];
+    for (settings, text) in cases {
+        assert_eq!(error(settings), *text);
+    }
+    for good in [
+        &[("orphan_gone", "30s")][..],
+        &[("gate_limit", "0s")],
+        &[("push_delay", "2s")],
+        &[("connection_limit_per_ip", "200")],
+        &[("message_limit", "1KiB")],
+    ] {
+        assert_eq!(error(good), "", "{good:?}");
+    }
+}
+
+#[test]
+fn members_and_their_peer_addresses_are_pairs() {
+    let members = ("members", "127.0.0.1:8848,127.0.0.2:8848");
+    for (addresses, rule) in [
+        (
+            "127.0.0.1:8848=n:1,127.0.0.2:8848=n:1",
+            "127.0.0.1:8848 and 127.0.0.2:8848 are both at n:1",
+        ),
+        (
+            "127.0.0.1:8848=n:1,127.0.0.1:8848=n:2",
+            "127.0.0.1:8848 is both at n:1 and at n:2",
+        ),
+    ] {
+        let text = error(&[members, ("peer_addresses", addresses)]);
+        assert_eq!(text, format!("peer_addresses (test): {rule}"));
+    }
+}
+
+#[test]
+fn an_address_leads_to_one_machine_and_has_a_port() {
+    for host in [
+        "0.0.0.0",
+        "[::]",
+        "[::ffff:0.0.0.0]",
+        "224.0.0.1",
+        "[ff02::1]",
+        "255.255.255.255",
+    ] {
+        let address = format!("{host}:1");
+        let rule = format!("{address:?} leads to no single machine, want its own address");
+        assert_eq!(
+            error(&[("advertise", &address)]),
+            format!("advertise (test): {rule}")
+        );
+        assert_eq!(error(&[("members", &address)]), format!("members (test): {rule}"));
+        let routed = format!("127.0.0.1:8848={address}");
+        assert_eq!(
+            error(&[("peer_addresses", &routed)]),
+            format!("peer_addresses (test): {rule}")
+        );
+    }
+    assert_eq!(
+        error(&[("advertise", "n1:0")]),
+        "advertise (test): \"n1:0\" has port 0, want one from 1 to 65535"
+    );
+}
+
+#[test]
 fn members_from_a_name_need_an_address_of_their_own() {
     let name = ("member_dns", "registry.test");
     let config = load(&[name]).unwrap();
@@ -260,17 +364,5 @@ fn members_from_a_name_need_an_address_of_their_own() {
     assert_eq!(
         error(&[name, ("members", "127.0.0.1")]),
         "member_dns (test): is given beside members, want only one of the two"
-    );
-}
-
-#[test]
-fn times_that_contradict_each_other_are_named() {
-    assert_eq!(
-        error(&[("drop_after", "5s")]),
-        "drop_after (test): 5000 ms is not above detect_after, 10000 ms"
-    );
-    assert!(
-        error(&[("probe_timeout", "2s")])
-            .starts_with("probe_timeout (test): 2000 ms is not below probe_interval, 1000 ms")
     );
 }

@@ -1,5 +1,6 @@
 //! Texts into values: times, sizes, lists.
 
+use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
 use rollcall_core::Millis;
@@ -94,6 +95,12 @@ pub fn list(text: &str) -> Vec<String> {
         .filter(|entry| !entry.is_empty())
         .map(str::to_owned)
         .collect()
+}
+
+/// True for an address that one machine can be dialed at: neither all addresses of a machine, nor many machines.
+pub fn is_one_machine(ip: IpAddr) -> bool {
+    let ip = ip.to_canonical();
+    !ip.is_unspecified() && !ip.is_multicast() && ip != IpAddr::V4(Ipv4Addr::BROADCAST)
 }
 
 /// Checks a log filter: a level, or `target=level`, several of them separated by commas.

@@ -519,6 +519,12 @@ pub(crate) mod tests {
         assert_eq!(send(&app, "DELETE", &lift, Version::HTTP_11, b"").await.0, 200);
         assert_eq!(n_listed().await, 1);
         assert_eq!(get(&app, "/rollcall/quarantine").await.1, "[]");
+        let (status, _, text) = send(&app, "DELETE", &lift, Version::HTTP_11, b"").await;
+        let fault = "10.0.0.1:80 of service DEFAULT_GROUP@@s is not in quarantine";
+        assert_eq!((status, text.trim()), (404, fault));
+        let elsewhere = format!("{hide}&namespaceId=dev");
+        let (status, _, text) = send(&app, "POST", &elsewhere, Version::HTTP_11, b"").await;
+        assert_eq!((status, text.trim()), (404, "namespaceId [ dev ] not exist"));
     }
 
     #[tokio::test]
@@ -563,6 +569,13 @@ pub(crate) mod tests {
                 send(&app, "PUT", &format!("{path}?{query}"), Version::HTTP_11, b"").await;
             assert_eq!((status, text.contains(fault)), (400, true), "{query}: {text}");
         }
+        for service in ["", "&serviceName=s"] {
+            let set = format!("{path}?namespaceId=dev{service}&seconds=8");
+            let (status, _, text) = send(&app, "PUT", &set, Version::HTTP_11, b"").await;
+            assert_eq!((status, text.trim()), (404, "namespaceId [ dev ] not exist"));
+        }
+        let make = "/nacos/v1/console/namespaces?customNamespaceId=dev&namespaceName=dev";
+        assert_eq!(send(&app, "POST", make, Version::HTTP_11, b"").await.0, 200);
         for query in [
             "namespaceId=dev&seconds=8",
             "serviceName=s&namespaceId=dev&seconds=0",
@@ -587,6 +600,17 @@ pub(crate) mod tests {
         );
         let end = format!("{path}?namespaceId=dev");
         assert_eq!(send(&app, "DELETE", &end, Version::HTTP_11, b"").await.0, 200);
+        for (query, fault) in [
+            ("namespaceId=dev", "no guard is set for namespace dev"),
+            (
+                "namespaceId=dev&serviceName=other",
+                "no guard of its own is set for service DEFAULT_GROUP@@other of namespace dev",
+            ),
+        ] {
+            let end = format!("{path}?{query}");
+            let (status, _, text) = send(&app, "DELETE", &end, Version::HTTP_11, b"").await;
+            assert_eq!((status, text.trim()), (404, fault), "{query}");
+        }
         let other = get(&app, &format!("{path}?namespaceId=dev&serviceName=other"))
             .await
             .1;

@@ -6,10 +6,11 @@ use rollcall_core::registry::guard::{GUARD_MAX, Guarded};
 use rollcall_node::Actions;
 use serde::Serialize;
 
-use crate::error::HttpFailure;
+use crate::error::{Code, HttpFailure};
 use crate::http::app::HttpApp;
 use crate::http::params::Params;
 use crate::http::reply::Reply;
+use crate::http::shared::namespace;
 
 /// Longest time that may be set, in seconds.
 const SECONDS_MAX: u64 = GUARD_MAX.0 / 1_000;
@@ -73,10 +74,10 @@ pub fn get(app: &HttpApp, params: &Params) -> Result<Reply, HttpFailure> {
 }
 
 /// PUT: sets `seconds`, from 0 to 60, for a service, or without `serviceName` for a namespace. 0 for a service is for one
-/// that shall not be guarded in a namespace that is.
+/// that shall not be guarded in a namespace that is. The service need not exist yet, its namespace must.
 ///
 /// # Errors
-/// 400 for what is missing or refused.
+/// 400 for what is missing or refused, 404 for a namespace that does not exist.
 pub fn set(app: &HttpApp, params: &Params) -> Result<Reply, HttpFailure> {
     let guarded = guarded(app, params)?;
     let seconds = params.required("seconds")?.parse::<u64>();
@@ -85,15 +86,33 @@ pub fn set(app: &HttpApp, params: &Params) -> Result<Reply, HttpFailure> {
         let text = format!("Param 'seconds' is illegal, it must be a number from 0 to {SECONDS_MAX}.");
         HttpFailure::invalid(text)
     })?;
+    namespace::check_exists(app, params.namespace())?;
     change(app, params, &guarded, Some(Millis::secs(seconds)))
 }
 
 /// DELETE: ends what the same parameters set.
 ///
 /// # Errors
-/// 400 for what is missing or refused.
+/// 400 for what is missing or refused, 404 when nothing is set.
 pub fn end(app: &HttpApp, params: &Params) -> Result<Reply, HttpFailure> {
-    change(app, params, &guarded(app, params)?, None)
+    let guarded = guarded(app, params)?;
+    if app
+        .exec()
+        .node()
+        .registry()
+        .record(&guarded.record_key())
+        .is_none()
+    {
+        let text = match &guarded {
+            Guarded::Namespace(id) => format!("no guard is set for namespace {id}"),
+            Guarded::Service(service) => {
+                let (id, name) = (service.namespace(), service.grouped_name());
+                format!("no guard of its own is set for service {name} of namespace {id}")
+            }
+        };
+        return Err(HttpFailure::not_found(text).with(Code::NOT_FOUND));
+    }
+    change(app, params, &guarded, None)
 }
 
 fn change(

@@ -188,7 +188,8 @@ pub fn repairs(app: &HttpApp, _params: &Params) -> Result<Reply, HttpFailure> {
     Ok(Reply::bare(&repairs.collect::<Vec<_>>()))
 }
 
-/// `/rollcall/agreement`: whether all members hold the same, asked of each on its main port.
+/// `/rollcall/agreement`: whether all members hold the same, asked of each on its main port; within a few seconds, also
+/// when some are silent.
 ///
 /// # Errors
 /// 503 while another such question is being answered.

@@ -5,10 +5,11 @@ use rollcall_core::{Millis, ServiceKey};
 use rollcall_node::Actions;
 use serde::Serialize;
 
-use crate::error::HttpFailure;
+use crate::error::{Code, HttpFailure};
 use crate::http::app::HttpApp;
 use crate::http::params::Params;
 use crate::http::reply::Reply;
+use crate::http::shared::namespace;
 use crate::json;
 
 /// Longest time that a quarantine may be given: a year.
@@ -52,10 +53,11 @@ struct Hidden<'a> {
 }
 
 /// POST: nobody sees the rows of a service with this `ip` and `port` (and `clusterName`, if one is
-/// named) for `seconds`, or until it is lifted, whatever their publishers do.
+/// named) for `seconds`, or until it is lifted, whatever their publishers do. The service need not exist yet, its namespace
+/// must.
 ///
 /// # Errors
-/// 400 for what is missing or refused.
+/// 400 for what is missing or refused, 404 for a namespace that does not exist.
 pub fn set(app: &HttpApp, params: &Params) -> Result<Reply, HttpFailure> {
     let (service, rows) = hidden(app, params)?;
     let seconds = match params.get("seconds") {
@@ -74,6 +76,7 @@ pub fn set(app: &HttpApp, params: &Params) -> Result<Reply, HttpFailure> {
         let text = format!("Param 'reason' is illegal, it must not be longer than {REASON_MAX} bytes.");
         return Err(HttpFailure::invalid(text));
     }
+    namespace::check_exists(app, service.namespace())?;
     let exec = app.exec();
     let now = exec.now();
     let why = Quarantine {
@@ -90,11 +93,16 @@ pub fn set(app: &HttpApp, params: &Params) -> Result<Reply, HttpFailure> {
 /// DELETE: lifts what the same parameters set.
 ///
 /// # Errors
-/// 400 for what is missing or refused.
+/// 400 for what is missing or refused, 404 when these rows are not hidden.
 pub fn lift(app: &HttpApp, params: &Params) -> Result<Reply, HttpFailure> {
     let (service, rows) = hidden(app, params)?;
-    let key = RecordKey::Quarantine(service, rows);
     let exec = app.exec();
+    let (ip, port, name) = (rows.ip.clone(), rows.port, service.grouped_name().to_owned());
+    let key = RecordKey::Quarantine(service, rows);
+    if exec.node().registry().record(&key).is_none() {
+        let text = format!("{ip}:{port} of service {name} is not in quarantine");
+        return Err(HttpFailure::not_found(text).with(Code::NOT_FOUND));
+    }
     let mut actions = Actions::default();
     let result = exec.node().set_record(&key, None, exec.now(), &mut actions);
     exec.run(actions);

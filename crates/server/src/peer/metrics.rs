@@ -77,6 +77,8 @@ counters! {
     probes_missed = "rollcall_peer_probes_missed_total",
     /// Probes whose connection was refused.
     probes_refused = "rollcall_peer_probes_refused_total",
+    /// Looks of other processes that advertise this member's address.
+    namesakes = "rollcall_peer_namesakes_total",
     /// Writes sent to their owner.
     forwards_sent = "rollcall_peer_forwards_sent_total",
     /// Writes received from other members.

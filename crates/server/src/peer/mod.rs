@@ -7,6 +7,7 @@
 //!   grpc_peer (one task per member: dials, sends)  ----+  |  |        handshake: proofs, pure
 //!   probe     (asks and answers)                   -------+  |        dial: sockets towards members
 //!   inbound   (one task per link: checks, applies) ----------+        forward: writes to and from owners
+//!                                                                     own_address: who is at this member's
 //! ```
 //!
 //! Knows sockets, tonic and the secret; knows nothing of what frames mean. The node decides who is alive and what to
@@ -20,6 +21,7 @@ mod handshake;
 mod inbound;
 mod metrics;
 mod news;
+mod own_address;
 mod probe;
 mod random;
 mod serve;
@@ -37,7 +39,7 @@ use rollcall_distro::message::{Forward, Probe};
 use rollcall_node::Node;
 use rollcall_node::action::{Actions, ForwardId};
 use smol_str::SmolStr;
-use tokio::sync::{Notify, Semaphore, watch};
+use tokio::sync::{Notify, Semaphore, SetOnce, watch};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
@@ -46,6 +48,7 @@ use self::handshake::{Secret, Session};
 use self::inbound::InboundLinks;
 pub use self::metrics::{Count, PeerMetrics};
 use self::news::News;
+pub use self::own_address::AddressTaken;
 use self::sessions::Sessions;
 use crate::executor::Executor;
 use crate::sockets::{Dialer, Listener};
@@ -69,6 +72,8 @@ const MESSAGE_LIMIT: usize = codec::MAX_BODY + (64 << 10);
 /// Largest question of a probe that is read, in bytes: a full member list of long names. Small, as it is read before
 /// anything is proven.
 const PROBE_LIMIT: usize = 64 << 10;
+/// How long a write to its owner may take, see [`PeerConfig::forward_timeout`].
+pub const FORWARD_TIMEOUT: Duration = Duration::from_millis(500);
 /// How long a link may be unable to write before it is dropped.
 const STALL: Duration = Duration::from_secs(10);
 /// Frames and replies that wait in a stream. Few, so that what waits longer is merged by the node instead.
@@ -92,7 +97,7 @@ pub struct PeerConfig {
     /// How long dialing a link may take before the handshake. Default 2 s.
     pub dial_timeout: Duration,
     /// How long a forward may take, connecting included. After that the next in rank is asked, so it is also how long a
-    /// client waits when an owner hangs. Default 500 ms.
+    /// client waits when an owner hangs. Default [`FORWARD_TIMEOUT`].
     pub forward_timeout: Duration,
 }
 
@@ -106,7 +111,7 @@ impl PeerConfig {
             probe_timeout: Duration::from_millis(900),
             probe_misses: 3,
             dial_timeout: Duration::from_secs(2),
-            forward_timeout: Duration::from_millis(500),
+            forward_timeout: FORWARD_TIMEOUT,
         }
     }
 }
@@ -123,6 +128,9 @@ pub enum PeerError {
     /// The operating system gives no random bytes.
     #[error("no random bytes")]
     Random(#[from] std::io::Error),
+    /// Somebody else is at the advertised address.
+    #[error(transparent)]
+    Taken(#[from] AddressTaken),
 }
 
 /// The peer side of a running process. A clone costs one reference count.
@@ -135,6 +143,10 @@ struct Shared {
     executor: Executor,
     secret: Secret,
     limits: Limits,
+    /// This member, as others reach it.
+    own: Peer,
+    /// Somebody else is at the advertised address: this process gives way.
+    taken: SetOnce<AddressTaken>,
     /// The members of the list now, and those that only other members list.
     peers: RwLock<HashMap<MemberId, Arc<Peer>>>,
     routes: Routes,
@@ -174,7 +186,7 @@ struct Limits {
     forward: Duration,
 }
 
-/// One other member, as this process reaches it.
+/// One member, as this process reaches it.
 struct Peer {
     member: MemberId,
     /// Advertised address.
@@ -201,12 +213,12 @@ struct Peer {
 }
 
 impl Peers {
-    /// Starts the peer side: serves the peer port behind `listener` and keeps a link to every other member over
-    /// `network`, until `shutdown`. Connects itself to the executor.
+    /// Starts the peer side: serves the peer port behind `listener`, looks who is at the advertised address, and keeps a
+    /// link to every other member over `network`, until `shutdown`. Connects itself to the executor.
     ///
     /// # Errors
     /// [`PeerError`] when the settings cannot work. What can change later, as an unreachable member, is not an error.
-    pub fn start(
+    pub async fn start(
         node: Arc<Node>,
         executor: Executor,
         (listener, network): (impl Listener, Arc<dyn Dialer>),
@@ -214,7 +226,15 @@ impl Peers {
         shutdown: CancellationToken,
     ) -> Result<Peers, PeerError> {
         random::bytes()?; // Fail now rather than at the first handshake.
+        let routes = Routes {
+            port_offset: config.port_offset,
+            addresses: config.addresses,
+        };
+        let address = SmolStr::new(node.link_hello().member);
+        let target = routes.target(&address)?;
         let shared = Arc::new(Shared {
+            own: Peer::new(MemberId::of(&address), address, target, shutdown.child_token()),
+            taken: SetOnce::new(),
             node,
             executor,
             secret: Secret::new(&config.secret).map_err(|_| PeerError::Secret)?,
@@ -225,10 +245,7 @@ impl Peers {
                 forward: config.forward_timeout,
             },
             peers: RwLock::default(),
-            routes: Routes {
-                port_offset: config.port_offset,
-                addresses: config.addresses,
-            },
+            routes,
             inbound: InboundLinks::default(),
             sessions: Sessions::default(),
             refused: News::default(),
@@ -240,6 +257,8 @@ impl Peers {
         let started = Peers(shared.clone());
         shared.executor.set_peers(started.clone());
         tokio::spawn(serve::run(shared.clone(), listener));
+        own_address::first_look(&shared).await?;
+        tokio::spawn(own_address::watch(shared.clone()));
         for (member, address) in shared.node.peers() {
             started.add(member, address)?;
         }
@@ -310,9 +329,22 @@ impl Peers {
         tokio::spawn(probe::ask(self.0.clone(), to, probe));
     }
 
+    /// Completes when somebody else turns out to be at the advertised address, and this process has to give way.
+    pub async fn taken(&self) -> AddressTaken {
+        self.0.taken.wait().await.clone()
+    }
+
+    /// What is wrong with the advertised address of this node, as far as it can tell.
+    pub fn own_trouble(&self) -> Option<String> {
+        self.0.own.trouble.last(own_address::OWN)
+    }
+
     /// What goes wrong on the way to a member right now: its answer to a probe is missing or refuses this node, or the
-    /// link cannot be set up.
+    /// link cannot be set up. For this node, [`Peers::own_trouble`].
     pub fn trouble(&self, address: &str) -> Option<String> {
+        if address == self.0.own.address {
+            return self.own_trouble();
+        }
         let peer = self.0.peer(MemberId::of(address))?;
         peer.trouble
             .last(probe::PROBE)

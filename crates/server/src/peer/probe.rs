@@ -25,9 +25,12 @@ use super::{Peer, Shared, handshake, random};
 /// Subject of [`Peer::trouble`].
 pub(super) const PROBE: &str = "probe";
 
+/// Party of [`Shared::refused`] that other processes are which advertise this member's address.
+const NAMESAKE: &str = "namesake";
+
 /// Why a probe has no answer.
 #[derive(Debug, thiserror::Error)]
-enum Failure {
+pub(super) enum Failure {
     #[error("{0}")]
     Dial(#[from] DialError),
     #[error("no answer in time")]
@@ -90,7 +93,7 @@ async fn ask_peer(shared: &Shared, peer: &Peer, probe: &Probe) -> ProbeResult {
 }
 
 /// One question and its answer, over the kept connection if it still works, else over a new one.
-async fn exchange(shared: &Shared, peer: &Peer, probe: &Probe) -> Result<Probe, Failure> {
+pub(super) async fn exchange(shared: &Shared, peer: &Peer, probe: &Probe) -> Result<Probe, Failure> {
     let nonce = random::bytes()?;
     let body = codec::encode_probe(probe)?;
     let format = codec::format_of(&body)?;
@@ -179,6 +182,9 @@ pub(super) fn answer(
         )
     })?;
     shared.refused.clear(&party(probe.member()));
+    if probe.member() == shared.own.address && probe.state().boot != shared.node.link_hello().boot {
+        note_namesake(shared, remote, &probe);
+    }
     let body = codec::encode_probe(&answer).map_err(bad)?;
     let format = codec::format_of(&body).map_err(bad)?;
     let sealed = handshake::seal_answer(&shared.secret, sealed.nonce, body);
@@ -198,6 +204,20 @@ fn refuse(shared: &Shared, remote: Option<SocketAddr>, member: &str, reason: &st
         warn!(%from, member, reason, "probe refused");
     }
     Status::new(code, reason)
+}
+
+/// Another process goes by this member's address. It gives way as soon as it has the answer.
+fn note_namesake(shared: &Shared, remote: Option<SocketAddr>, probe: &Probe) {
+    shared.metrics.namesakes.one();
+    let from = remote.map(|address| address.ip().to_string()).unwrap_or_default();
+    let text = format!("{}: {}", from, probe.state().boot);
+    if shared.refused.is_new(NAMESAKE, &text, shared.now().mono) {
+        warn!(
+            %from,
+            address = probe.member(),
+            "another process advertises the address of this one, and is told to give way"
+        );
+    }
 }
 
 /// Who asks, apart from the same member's links.

@@ -59,7 +59,17 @@ async fn port() -> (TcpListener, SmolStr) {
 }
 
 /// Starts the member `address` of the cluster of A and B, whose peer ports are at `a` and `b`.
-fn start(address: &str, listener: TcpListener, a: &SmolStr, b: &SmolStr, secret: &str) -> Member {
+async fn start(address: &str, listener: TcpListener, a: &SmolStr, b: &SmolStr, secret: &str) -> Member {
+    try_start(address, listener, a, b, secret).await.unwrap()
+}
+
+async fn try_start(
+    address: &str,
+    listener: TcpListener,
+    a: &SmolStr,
+    b: &SmolStr,
+    secret: &str,
+) -> Result<Member, PeerError> {
     let clock = Clock::start();
     let config = NodeConfig::new(address, &[A, B], 7);
     let node = Arc::new(Node::new(config, fastrand::u64(..), clock.now()));
@@ -68,13 +78,13 @@ fn start(address: &str, listener: TcpListener, a: &SmolStr, b: &SmolStr, secret:
     config.addresses = [(A.into(), a.clone()), (B.into(), b.clone())].into();
     let shutdown = CancellationToken::new();
     let network = (listener, Arc::new(Tcp) as Arc<dyn Dialer>);
-    let peers = Peers::start(node, executor.clone(), network, config, shutdown.clone()).unwrap();
+    let peers = Peers::start(node, executor.clone(), network, config, shutdown.clone()).await?;
     tokio::spawn(tick(executor.clone(), shutdown.clone()));
-    Member {
+    Ok(Member {
         executor,
         peers,
         shutdown,
-    }
+    })
 }
 
 async fn tick(executor: Executor, shutdown: CancellationToken) {
@@ -95,8 +105,8 @@ async fn tick(executor: Executor, shutdown: CancellationToken) {
 async fn cluster(secrets: [&str; 2]) -> (Member, Member) {
     let ((for_a, a), (for_b, b)) = (port().await, port().await);
     (
-        start(A, for_a, &a, &b, secrets[0]),
-        start(B, for_b, &a, &b, secrets[1]),
+        start(A, for_a, &a, &b, secrets[0]).await,
+        start(B, for_b, &a, &b, secrets[1]).await,
     )
 }
 
@@ -188,8 +198,8 @@ async fn two_members_replicate_and_forward() {
 #[tokio::test]
 async fn a_member_that_comes_back_is_linked_again() {
     let ((for_a, a_port), (for_b, b_port)) = (port().await, port().await);
-    let a = start(A, for_a, &a_port, &b_port, "secret");
-    let b = start(B, for_b, &a_port, &b_port, "secret");
+    let a = start(A, for_a, &a_port, &b_port, "secret").await;
+    let b = start(B, for_b, &a_port, &b_port, "secret").await;
     until("A has dialed", || {
         count(&a, "rollcall_peer_links_opened_total") == 1
     })
@@ -200,7 +210,7 @@ async fn a_member_that_comes_back_is_linked_again() {
     })
     .await;
     let for_b = TcpListener::bind(b_port.as_str()).await.unwrap();
-    let b = start(B, for_b, &a_port, &b_port, "secret");
+    let b = start(B, for_b, &a_port, &b_port, "secret").await;
     until("A has dialed again", || {
         count(&a, "rollcall_peer_links_opened_total") >= 2
     })
@@ -272,7 +282,7 @@ impl Stranger {
 async fn lone_member() -> (Member, SmolStr) {
     let ((for_a, a), (for_b, b)) = (port().await, port().await);
     drop(for_b);
-    (start(A, for_a, &a, &b, "secret"), a)
+    (start(A, for_a, &a, &b, "secret").await, a)
 }
 
 fn hello_of_b(a: &Member) -> LinkHello {
@@ -429,7 +439,7 @@ async fn a_forward_without_a_link_fails_at_once() {
 #[tokio::test]
 async fn a_probe_tells_a_dead_process_from_a_silent_one() {
     let ((for_a, a_port), (silent, b_port)) = (port().await, port().await);
-    let a = start(A, for_a, &a_port, &b_port, "secret");
+    let a = start(A, for_a, &a_port, &b_port, "secret").await;
     // Connections wait in the queue of a port that nobody serves, as with a stopped process.
     until("a probe is missed", || {
         count(&a, "rollcall_peer_probes_missed_total") > 0
@@ -441,6 +451,78 @@ async fn a_probe_tells_a_dead_process_from_a_silent_one() {
         count(&a, "rollcall_peer_probes_refused_total") > 0
     })
     .await;
+}
+
+#[tokio::test]
+async fn of_two_processes_with_one_address_the_one_that_is_not_reached_there_does_not_start() {
+    let ((for_a, a_port), (for_b, b_port), (elsewhere, _)) = (port().await, port().await, port().await);
+    let a = start(A, for_a, &a_port, &b_port, "secret").await;
+    let b = start(B, for_b, &a_port, &b_port, "secret").await;
+    until("both are ready", || a.node().is_ready() && b.node().is_ready()).await;
+    assert_eq!(
+        (a.peers.own_trouble(), count(&a, "rollcall_peer_namesakes_total")),
+        (None, 0)
+    );
+    let epoch = a.node().link_hello().epoch;
+
+    let second = try_start(A, elsewhere, &a_port, &b_port, "secret").await;
+    let taken = AddressTaken::OtherProcess {
+        address: A.into(),
+        target: a_port.clone(),
+        is_ready: true,
+    };
+    match second {
+        Err(PeerError::Taken(found)) => assert_eq!(found, taken),
+        _ => panic!("the second process has not given way"),
+    }
+    assert_eq!(count(&a, "rollcall_peer_namesakes_total"), 1);
+    // Nobody has heard of it: the first one is still who it was.
+    assert_eq!(a.node().link_hello().epoch, epoch);
+    assert_eq!(count(&b, "rollcall_peer_links_accepted_total"), 1);
+}
+
+#[tokio::test]
+async fn a_process_whose_address_leads_to_another_member_does_not_start() {
+    let ((for_a, a_port), (for_b, b_port)) = (port().await, port().await);
+    let _a = start(A, for_a, &a_port, &b_port, "secret").await;
+    let wrong = try_start(B, for_b, &a_port, &a_port, "secret").await;
+    let text = wrong.err().map(|error| error.to_string()).unwrap_or_default();
+    let named = format!("member {A} answers at {a_port}, the peer address of the advertised address {B}");
+    assert!(text.contains(&named), "{text}");
+}
+
+#[tokio::test]
+async fn an_address_that_nobody_answers_at_is_told_until_it_leads_here() {
+    let ((for_a, a_port), (gateway, outside), (for_b, b_port)) = (port().await, port().await, port().await);
+    drop((gateway, for_b));
+    let a = start(A, for_a, &outside, &b_port, "secret").await;
+    let trouble = a.peers.trouble(A).unwrap_or_default();
+    assert!(
+        trouble.contains("connection refused") && trouble.contains(outside.as_str()),
+        "{trouble}"
+    );
+    // Another cluster is no proof of anything either.
+    let gateway = TcpListener::bind(outside.as_str()).await.unwrap();
+    let stranger = start(A, gateway, &outside, &b_port, "other").await;
+    until("the stranger is told of", || {
+        a.peers
+            .own_trouble()
+            .is_some_and(|text| text.contains("refused: the proof"))
+    })
+    .await;
+    drop(stranger);
+    until("the port is free again", || {
+        std::net::TcpListener::bind(outside.as_str()).is_ok()
+    })
+    .await;
+    let gateway = TcpListener::bind(outside.as_str()).await.unwrap();
+    tokio::spawn(async move {
+        while let Ok((mut from, _)) = gateway.accept().await {
+            let mut to = tokio::net::TcpStream::connect(a_port.as_str()).await.unwrap();
+            tokio::spawn(async move { tokio::io::copy_bidirectional(&mut from, &mut to).await });
+        }
+    });
+    until("it leads here", || a.peers.own_trouble().is_none()).await;
 }
 
 #[test]

@@ -154,7 +154,8 @@ async fn serve(at: usize, shared: Shared) -> turmoil::Result {
         None,
         Vec::new(),
         levels,
-    )?;
+    )
+    .await?;
     loop {
         sleep(Duration::from_secs(1)).await;
         let peers = process.exec.peers().expect("a cluster").metrics().list();

@@ -81,6 +81,18 @@ pub fn unknown(id: &str) -> String {
     format!("namespaceId [ {id} ] not exist")
 }
 
+/// Refuses what is said of a namespace that is neither made nor holds a service.
+///
+/// # Errors
+/// 404.
+pub fn check_exists(app: &HttpApp, id: &str) -> Result<(), HttpFailure> {
+    if exists(app, id) { Ok(()) } else { Err(no_such(id)) }
+}
+
+fn no_such(id: &str) -> HttpFailure {
+    HttpFailure::not_found(unknown(id)).with(Code::NO_NAMESPACE)
+}
+
 /// Makes or changes a namespace; the default one stays as it is.
 ///
 /// # Errors
@@ -160,7 +172,7 @@ pub fn get(app: &HttpApp, params: &Params) -> Result<Reply, HttpFailure> {
     }
     match find(app, params.api(), id) {
         Some(namespace) => Ok(Reply::value(params.api(), &namespace)),
-        None => Err(HttpFailure::text(StatusCode::NOT_FOUND, unknown(id)).with(Code::NO_NAMESPACE)),
+        None => Err(no_such(id)),
     }
 }
 
