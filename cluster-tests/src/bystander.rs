@@ -16,6 +16,7 @@ use crate::client::Client;
 use crate::http::Http;
 use crate::model::{Instance, Service};
 use crate::node::Node;
+use crate::times::Times;
 
 /// Time between two turns; each is at the next node.
 const PACE: Duration = Duration::from_millis(20);
@@ -27,13 +28,13 @@ pub struct Bystander {
     thread: JoinHandle<Result<Took>>,
 }
 
-/// How long answers took, in order of length.
+/// How long answers took.
 #[derive(Debug, Default)]
 pub struct Took {
     /// Queries over HTTP, each by an answer with the whole list.
-    pub queries: Vec<Duration>,
+    pub queries: Times,
     /// Registrations over gRPC, if any.
-    pub registrations: Vec<Duration>,
+    pub registrations: Times,
 }
 
 impl Bystander {
@@ -96,30 +97,22 @@ async fn run(
         let at = usize::try_from(turn)? % https.len();
         let asked = Instant::now();
         https[at].list(service).await?;
-        took.queries.push(asked.elapsed());
+        took.queries.note(asked.elapsed());
         if let Some(client) = clients.get(at) {
             let port = u16::try_from(at)? + 1;
             let instance = Instance::at("10.18.255.1", port).meta("turn", &turn.to_string());
             let asked = Instant::now();
             client.register(&own, &instance).await?;
-            took.registrations.push(asked.elapsed());
+            took.registrations.note(asked.elapsed());
         }
     }
-    took.queries.sort_unstable();
-    took.registrations.sort_unstable();
     Ok(took)
 }
 
 impl Took {
     /// The longest of all.
     pub fn longest(&self) -> Duration {
-        let longest = |of: &[Duration]| of.last().copied().unwrap_or_default();
-        longest(&self.queries).max(longest(&self.registrations))
+        let longest = self.queries.longest().max(self.registrations.longest());
+        longest.unwrap_or_default()
     }
-}
-
-/// The time that so many per cent of sorted times do not exceed.
-pub fn percentile(sorted: &[Duration], percent: usize) -> Duration {
-    let rank = (sorted.len() * percent).div_ceil(100);
-    sorted.get(rank.saturating_sub(1)).copied().unwrap_or_default()
 }

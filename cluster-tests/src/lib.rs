@@ -29,7 +29,7 @@
 //! | [`http`], [`beating`] | HTTP v1: one client; an instance that beats until it is dropped |
 //! | [`udp`] | UDP: a 1.x client that polls, is pushed to and acknowledges |
 //! | [`model`] | services, instances and lists as clients see them |
-//! | [`bystander`] | a client that notes how long its answers take |
+//! | [`bystander`], [`times`] | a client that notes how long its answers take; what is said of times |
 //! | [`watch`] | a poller that counts answers which lack a live instance |
 //! | [`wait`] | waiting for a condition with a deadline |
 
@@ -49,6 +49,7 @@ pub mod ports;
 pub mod reaper;
 pub mod sdk;
 pub mod shared;
+pub mod times;
 pub mod udp;
 pub mod wait;
 pub mod watch;
@@ -66,5 +67,6 @@ pub use model::{Instance, List, Service, unique};
 pub use node::Node;
 pub use sdk::SdkClient;
 pub use shared::SharedCluster;
+pub use times::Times;
 pub use wait::{always, eventually};
 pub use watch::Watch;
