@@ -100,10 +100,10 @@ with_binary() {
 # The scenarios on real processes, but for those that have a layer of their own.
 run_cluster() { with_binary run_tests 'cluster-tests/(?!lib$|bin$|golden$|clients$|ecosystem$|soak$).*' --test-threads 4; }
 
-# Each test of minutes mostly waits, so that all may run side by side; crowds are for themselves.
+# Each test of minutes mostly waits, so that all may run side by side; crowds and overload are for themselves.
 run_soak() {
   with_binary run_tests 'cluster-tests/soak' --ignored --nocapture --test-threads 6
-  with_binary run_tests 'cluster-tests/crowds' --ignored --nocapture --test-threads 1
+  with_binary run_tests 'cluster-tests/(crowds|overload)' --ignored --nocapture --test-threads 1
 }
 
 # Only what is ignored by default; prints how many seeds there were.

@@ -19,6 +19,9 @@ use crate::model::{Instance, List, Service};
 /// Longest wait for the answer to one call.
 pub const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// Bytes that a node can send to a client that does not read.
+const SMALL_WINDOW: u32 = 4 << 10;
+
 /// What a client acknowledges.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Acks {
@@ -35,6 +38,9 @@ pub enum Acks {
 pub struct ClientOptions {
     /// What it acknowledges.
     pub acks: Acks,
+    /// It reads what comes by the stream. False: nothing after the answer to the setup, and the node can send it no more
+    /// than a few kilobytes.
+    pub reads: bool,
     /// Body of the `ConnectionSetupRequest`.
     pub setup: Value,
     /// Wait for the answer to the setup; false: the client is given out right after sending it.
@@ -45,6 +51,7 @@ impl Default for ClientOptions {
     fn default() -> Self {
         ClientOptions {
             acks: Acks::All,
+            reads: true,
             setup: json!({
                 "clientVersion": "Nacos-Java-Client:v2.5.1", "tenant": "",
                 "labels": {"source": "sdk", "module": "naming", "AppName": "cluster-tests"}, "abilityTable": {},
@@ -58,6 +65,12 @@ impl ClientOptions {
     /// The same with other acknowledgements.
     pub fn acks(mut self, acks: Acks) -> Self {
         self.acks = acks;
+        self
+    }
+
+    /// The same of a client that does not read what comes by the stream.
+    pub fn unreading(mut self) -> Self {
+        self.reads = false;
         self
     }
 
@@ -175,7 +188,8 @@ impl Client {
     }
 
     async fn connect_now(address: SocketAddr, options: ClientOptions) -> Result<Self> {
-        let connection = Arc::new(Connection::open(address).await?);
+        let window = (!options.reads).then_some(SMALL_WINDOW);
+        let connection = Arc::new(Connection::open_with_window(address, window).await?);
         let check = connection
             .send("ServerCheckRequest", &json!({}))
             .await?
@@ -191,6 +205,7 @@ impl Client {
         let (into_closed, closed) = watch::channel(false);
         let reader = Reader {
             acks: options.acks,
+            reads: options.reads,
             up: up.clone(),
             pushes: into_pushes,
             ready: into_ready,
@@ -517,6 +532,7 @@ pub fn merged(mut base: Value, more: Value) -> Value {
 /// Reads the stream, acknowledges and passes on.
 struct Reader {
     acks: Acks,
+    reads: bool,
     up: mpsc::UnboundedSender<Payload>,
     pushes: mpsc::UnboundedSender<Push>,
     ready: watch::Sender<bool>,
@@ -529,6 +545,10 @@ impl Reader {
             let is_acked = match push.kind.as_str() {
                 "SetupAckRequest" => {
                     self.ready.send_replace(true);
+                    if !self.reads {
+                        // The stream stays open.
+                        std::future::pending::<()>().await;
+                    }
                     continue;
                 }
                 "ClientDetectionRequest" => self.acks != Acks::None,

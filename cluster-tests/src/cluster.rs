@@ -10,6 +10,7 @@ use futures_util::future::try_join_all;
 
 use crate::address_server::AddressServer;
 use crate::client::Client;
+use crate::disk::Disk;
 use crate::fault::Links;
 use crate::model::{List, Service, unique};
 use crate::node::Node;
@@ -37,6 +38,7 @@ pub struct ClusterBuilder {
     has_member_file: bool,
     address_server: Option<Arc<AddressServer>>,
     member_dns: Option<String>,
+    disks: Vec<usize>,
 }
 
 impl ClusterBuilder {
@@ -102,6 +104,12 @@ impl ClusterBuilder {
         self
     }
 
+    /// Puts a node on a disk that can hang, see [`Node::disk`].
+    pub fn disk(mut self, node: usize) -> Self {
+        self.disks.push(node);
+        self
+    }
+
     /// Starts the nodes without waiting for them.
     ///
     /// # Panics
@@ -126,7 +134,14 @@ impl ClusterBuilder {
             .map(|i| {
                 let node_dir = dir.join(format!("node-{i}"));
                 match self.args(i, &places, &node_dir, links.as_ref()) {
-                    Ok(args) => Node::new(places[i].clone(), args, node_dir),
+                    Ok(args) => {
+                        let node = Node::new(places[i].clone(), args, node_dir);
+                        match self.disks.contains(&i).then(|| Disk::prepare(&dir)) {
+                            None => node,
+                            Some(Ok(disk)) => node.on_disk(disk),
+                            Some(Err(error)) => panic!("no disk for node {i}: {error:#}"),
+                        }
+                    }
                     Err(error) => panic!("cannot prepare node {i}: {error:#}"),
                 }
             })
@@ -239,6 +254,7 @@ impl Cluster {
             has_member_file: false,
             address_server: None,
             member_dns: None,
+            disks: Vec::new(),
         }
     }
 

@@ -8,6 +8,7 @@ use std::pin::Pin;
 use std::task::{Context as TaskContext, Poll};
 
 use anyhow::{Context, Result, ensure};
+use http::uri::PathAndQuery;
 use hyper::client::conn::http2::{Builder, SendRequest};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use serde_json::Value;
@@ -136,12 +137,23 @@ impl Connection {
     /// # Errors
     /// Nobody listens, or what listens does not speak HTTP/2.
     pub async fn open(address: SocketAddr) -> Result<Self> {
+        Self::open_with_window(address, None).await
+    }
+
+    /// Opens a connection on which each answer, and what comes by the stream, may be so many bytes ahead of what is read;
+    /// the usual number when `None`.
+    ///
+    /// # Errors
+    /// As [`Connection::open`].
+    pub async fn open_with_window(address: SocketAddr, window: Option<u32>) -> Result<Self> {
         let stream = TcpStream::connect(address).await?;
         stream.set_nodelay(true)?;
         let local = stream.local_addr()?;
-        let (sender, connection) = Builder::new(TokioExecutor::new())
-            .handshake(TokioIo::new(stream))
-            .await?;
+        let mut builder = Builder::new(TokioExecutor::new());
+        if let Some(window) = window {
+            builder.initial_stream_window_size(window);
+        }
+        let (sender, connection) = builder.handshake(TokioIo::new(stream)).await?;
         let task = tokio::spawn(connection).abort_handle();
         let origin = format!("http://{address}").parse()?;
         Ok(Connection {
@@ -173,6 +185,20 @@ impl Connection {
         let client = RequestClient::with_origin(self.wire.clone(), self.origin.clone());
         let mut client = client.max_decoding_message_size(MAX_ANSWER);
         Ok(client.request(payload).await?.into_inner())
+    }
+
+    /// One call whose answer has begun and is not read: what comes out is to be kept for as long as nobody reads it.
+    ///
+    /// # Errors
+    /// The gRPC status when it is not OK.
+    pub async fn call_unread(&self, payload: Payload) -> Result<Streaming<Payload>, tonic::Status> {
+        let mut client = tonic::client::Grpc::with_origin(self.wire.clone(), self.origin.clone());
+        let broken = |error| tonic::Status::unknown(format!("{error}"));
+        client.ready().await.map_err(broken)?;
+        let path = PathAndQuery::from_static("/Request/request");
+        let codec = tonic_prost::ProstCodec::<Payload, Payload>::default();
+        let answer = client.server_streaming(tonic::Request::new(payload), path, codec);
+        Ok(answer.await?.into_inner())
     }
 
     /// One call with a JSON body.

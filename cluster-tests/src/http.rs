@@ -23,6 +23,8 @@ pub struct Reply {
     pub status: u16,
     /// Content type.
     pub content_type: Option<String>,
+    /// `Retry-After`: in how many seconds to come again.
+    pub retry_after: Option<String>,
     /// Body.
     pub text: String,
 }
@@ -196,15 +198,14 @@ impl Http {
     /// There is no answer.
     pub async fn send(&self, request: reqwest::RequestBuilder) -> Result<Reply> {
         let response = request.send().await?;
-        let content_type = response
-            .headers()
-            .get("content-type")
-            .and_then(|v| v.to_str().ok())
-            .map(String::from);
-        let status = response.status().as_u16();
+        let header = |name: &str| {
+            let value = response.headers().get(name)?.to_str().ok()?;
+            Some(value.to_owned())
+        };
         Ok(Reply {
-            status,
-            content_type,
+            status: response.status().as_u16(),
+            content_type: header("content-type"),
+            retry_after: header("retry-after"),
             text: response.text().await?,
         })
     }

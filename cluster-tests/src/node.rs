@@ -3,7 +3,7 @@
 use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ExitStatus, Stdio};
 use std::time::Duration;
 
@@ -12,6 +12,7 @@ use parking_lot::Mutex;
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::client::{Client, ClientOptions};
+use crate::disk::Disk;
 use crate::http::Http;
 use crate::ports::Place;
 use crate::wait::{eventually, try_eventually};
@@ -29,6 +30,7 @@ pub struct Node {
     place: Place,
     args: Vec<String>,
     dir: PathBuf,
+    disk: Option<Disk>,
     process: Mutex<Process>,
 }
 
@@ -49,7 +51,25 @@ impl Node {
             place,
             args,
             dir,
+            disk: None,
             process: Mutex::new(Process::Down),
+        }
+    }
+
+    /// The same on a disk that can hang.
+    pub fn on_disk(mut self, disk: Disk) -> Self {
+        self.disk = Some(disk);
+        self
+    }
+
+    /// The disk, of a node that was started with [`ClusterBuilder::disk`](crate::ClusterBuilder::disk).
+    ///
+    /// # Panics
+    /// It was not.
+    pub fn disk(&self) -> &Disk {
+        match &self.disk {
+            Some(disk) => disk,
+            None => panic!("{} has no disk of its own", self.address()),
         }
     }
 
@@ -127,6 +147,9 @@ impl Node {
             None => binary::command(),
         };
         command.args(&self.args).current_dir(&self.dir);
+        if let Some(disk) = &self.disk {
+            disk.put_under(&mut command);
+        }
         command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
         let child = binary::spawn(&mut command)?;
         reaper::watch_pid(child.id());
@@ -311,6 +334,11 @@ impl Node {
     }
 
     // === Log ===
+
+    /// The directory that the process runs in.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
 
     /// Where standard output and standard error go.
     pub fn log_path(&self) -> PathBuf {

@@ -2,19 +2,15 @@
 //! that is killed. Each of these at a size for every run, and at a larger one for `scripts/test.sh --soak`.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use cluster_tests::cluster::SOON;
 use cluster_tests::{
-    BeatingInstance, Client, Cluster, Http, Instance, List, Node, SdkClient, Service, eventually,
+    BeatingInstance, Bystander, Client, Cluster, Http, Instance, List, Node, SdkClient, Service, eventually,
 };
 use futures_util::future::try_join_all;
 use parking_lot::Mutex;
-use tokio::runtime::Builder;
 use tokio::time::{Instant as Clock, interval};
 
 const NOBODY: [&str; 0] = [];
@@ -164,32 +160,6 @@ async fn thousands_of_instances_are_gone_from_all_nodes_when_their_clients_stop(
     all_is_gone_when_clients_stop(100, 40, [5_000, 15_000, 30_000]).await
 }
 
-/// Asks each node in turn for a list until told to stop, and gives the longest time that an answer took. On a thread of
-/// its own, since hundreds of subscribers keep those of the test busy.
-fn slowest_query(
-    nodes: Vec<SocketAddr>,
-    service: Service,
-    is_over: Arc<AtomicBool>,
-) -> JoinHandle<Result<Duration>> {
-    thread::spawn(move || {
-        let runtime = Builder::new_current_thread().enable_all().build()?;
-        runtime.block_on(async {
-            let https: Vec<Http> = nodes.into_iter().map(Http::new).collect();
-            let (mut slowest, mut pace) = (Duration::ZERO, interval(SECOND / 20));
-            for http in https.iter().cycle() {
-                pace.tick().await;
-                if is_over.load(Ordering::Relaxed) {
-                    break;
-                }
-                let asked = Clock::now();
-                http.list(&service).await?;
-                slowest = slowest.max(asked.elapsed());
-            }
-            Ok(slowest)
-        })
-    })
-}
-
 /// So many subscribers on all nodes, of one service of 50 instances that changes so many times at this interval. All hold
 /// the final list within 3 s of the last change, and no query takes long meanwhile.
 async fn all_hold_the_final_list(n_subscribers: usize, n_changes: u32, pause: Duration) -> Result<()> {
@@ -214,16 +184,15 @@ async fn all_hold_the_final_list(n_subscribers: usize, n_changes: u32, pause: Du
         try_join_all(some.iter().map(|client| client.subscribe(&service, ""))).await?;
     }
 
-    let is_over = Arc::new(AtomicBool::new(false));
-    let nodes = cluster.nodes().iter().map(Node::http_address).collect();
-    let queries = slowest_query(nodes, service.clone(), Arc::clone(&is_over));
+    let nodes: Vec<&Node> = cluster.nodes().iter().collect();
+    let bystander = Bystander::asking(&nodes, &service);
     let mut pace = interval(pause);
     for change in 1..=n_changes {
         pace.tick().await;
         provider.batch(&service, &state(change)).await?;
     }
     let end = Clock::now();
-    is_over.store(true, Ordering::Relaxed);
+    let slowest = bystander.stop()?.longest();
 
     let wanted = n_changes.to_string();
     for client in &subscribers {
@@ -249,10 +218,6 @@ async fn all_hold_the_final_list(n_subscribers: usize, n_changes: u32, pause: Du
             "the final list came {late:?} after the last change"
         );
     }
-    let slowest = match queries.join() {
-        Ok(slowest) => slowest?,
-        Err(panic) => std::panic::resume_unwind(panic),
-    };
     ensure!(slowest < SECOND, "a query took {slowest:?}");
     Ok(())
 }
@@ -366,8 +331,7 @@ async fn all_are_served_who_come_at_once(n_clients: u16, within: Duration) -> Re
     let groups: Vec<Service> = (0..n_clients.div_ceil(10))
         .map(|_| Service::unique("storm"))
         .collect();
-    let is_over = Arc::new(AtomicBool::new(false));
-    let asking = slowest_query(vec![node.http_address()], groups[0].clone(), is_over.clone());
+    let bystander = Bystander::asking(&[node], &groups[0]);
     let began = Clock::now();
     let come = |i: u16| {
         let service = &groups[usize::from(i / 10)];
@@ -390,8 +354,7 @@ async fn all_are_served_who_come_at_once(n_clients: u16, within: Duration) -> Re
     };
     let clients = try_join_all((0..n_clients).map(come)).await?;
     let took = began.elapsed();
-    is_over.store(true, Ordering::Relaxed);
-    let slowest = asking.join().map_err(|_| anyhow::anyhow!("the asker failed"))??;
+    let slowest = bystander.stop()?.longest();
     let peak = node.peak_memory()?;
     let refused = node.http().metric("rollcall_busy_refused_total").await?;
     println!(
@@ -405,8 +368,7 @@ async fn all_are_served_who_come_at_once(n_clients: u16, within: Duration) -> Re
     ensure!(slowest < 2 * SECOND, "a query took {slowest:?}");
 
     // The same fleet goes at once.
-    let is_over = Arc::new(AtomicBool::new(false));
-    let asking = slowest_query(vec![node.http_address()], groups[0].clone(), is_over.clone());
+    let bystander = Bystander::asking(&[node], &groups[0]);
     let began = Clock::now();
     drop(clients);
     eventually("all are gone", SOON + within, || async {
@@ -415,8 +377,7 @@ async fn all_are_served_who_come_at_once(n_clients: u16, within: Duration) -> Re
         Ok(())
     })
     .await;
-    is_over.store(true, Ordering::Relaxed);
-    let slowest = asking.join().map_err(|_| anyhow::anyhow!("the asker failed"))??;
+    let slowest = bystander.stop()?.longest();
     println!(
         "they are gone after {:?}, slowest query {slowest:?}",
         began.elapsed()
@@ -434,6 +395,99 @@ async fn hundreds_of_clients_that_come_at_once_are_served() -> Result<()> {
 #[ignore = "run by scripts/test.sh --soak"]
 async fn ten_thousand_clients_that_come_at_once_are_served() -> Result<()> {
     all_are_served_who_come_at_once(10_000, 300 * SECOND).await
+}
+
+/// Connections of one node with so many rows all told, a hundred in each service.
+async fn fleet(node: &Node, n_rows: u32) -> Result<Vec<Client>> {
+    let mut clients = Vec::new();
+    for of_client in 0..n_rows / 1_000 {
+        let client = node.client().await?;
+        for n in 0..10 {
+            let service = Service::unique("fleet");
+            let ip = format!("10.20.{}.{}", of_client >> 8, of_client & 255);
+            let ports = (1..=100).map(|port| n * 100 + port);
+            let instances: Vec<Instance> = ports.map(|port| Instance::at(&ip, port)).collect();
+            client.batch(&service, &instances).await?;
+        }
+        clients.push(client);
+    }
+    Ok(clients)
+}
+
+/// A fleet of so many rows dies: with the node of its connections, and another one by closing them all. Every query and
+/// registration of somebody else at the nodes that stay is answered meanwhile, and soon; the rows of the dead node stay for
+/// their grace, those of the closed connections go at once.
+async fn the_end_of_a_fleet_delays_nobody(n_rows: u32) -> Result<()> {
+    let cluster = Cluster::builder(3).flag("--orphan-gone", "3s").start().await;
+    let service = Service::unique("beside");
+    let provider = cluster.node(0).client().await?;
+    provider
+        .register(&service, &Instance::at("10.18.0.202", 1))
+        .await?;
+    cluster.eventually_listed(&service, &["10.18.0.202:1"]).await;
+    let staying = [cluster.node(0), cluster.node(1)];
+    let hold = async |what: &str, n_rows: u32| {
+        for node in staying {
+            let http = node.http();
+            eventually(what, 3 * SOON, || async {
+                // One is the provider's, and one is the bystander's at each node.
+                let instances = http.state().await?.instances;
+                ensure!(
+                    instances == u64::from(n_rows) + 3,
+                    "{instances} of {n_rows} instances"
+                );
+                Ok(())
+            })
+            .await;
+        }
+    };
+    for (node, how) in [(2, "its node is killed"), (0, "its connections are closed")] {
+        let bystander = Bystander::asking_and_registering(&staying, &service);
+        let clients = fleet(cluster.node(node), n_rows).await?;
+        hold("the fleet is there", n_rows).await;
+        bystander.stop()?;
+        // The figures are those of the end alone.
+        let bystander = Bystander::asking_and_registering(&staying, &service);
+        let began = Clock::now();
+        if node == 2 {
+            cluster.node(2).kill();
+            for node in staying {
+                let http = node.http();
+                eventually("all rows are orphans", SOON, || async {
+                    let orphans = http.metric("rollcall_orphans").await?;
+                    ensure!(orphans >= f64::from(n_rows), "{orphans} orphans of {n_rows} rows");
+                    Ok(())
+                })
+                .await;
+            }
+        }
+        drop(clients);
+        hold("the fleet is gone", 0).await;
+        let took = bystander.stop()?;
+        println!(
+            "{n_rows} rows, {how}: gone after {:?}; meanwhile {} queries, p99 {:?}, longest {:?}, and as many registrations, \
+             p99 {:?}, longest {:?}",
+            began.elapsed(),
+            took.queries.len(),
+            took.queries.quantile(0.99).unwrap_or_default(),
+            took.queries.longest().unwrap_or_default(),
+            took.registrations.quantile(0.99).unwrap_or_default(),
+            took.registrations.longest().unwrap_or_default(),
+        );
+        ensure!(took.longest() < 2 * SECOND, "{:?}", took.longest());
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_end_of_twenty_thousand_rows_delays_nobody() -> Result<()> {
+    the_end_of_a_fleet_delays_nobody(20_000).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "run by scripts/test.sh --soak"]
+async fn the_end_of_two_hundred_thousand_rows_delays_nobody() -> Result<()> {
+    the_end_of_a_fleet_delays_nobody(200_000).await
 }
 
 /// One member stands still, with its sockets open, while so many changes are made at another. The memory of the others

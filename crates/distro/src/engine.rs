@@ -39,8 +39,8 @@ pub(crate) const STALL: Millis = Millis(2_000);
 /// After standing still for this long the others may have counted this member as dead, and its clients may have moved:
 /// it serves no list before it has caught up.
 const LONG_STALL: Millis = Millis(4_000);
-/// Clients whose orphans are dropped in one tick, so that the end of a fleet is a little work many times.
-const DROPPED_AT_A_TIME: usize = 256;
+/// Rows that become orphans, live again or are dropped in one tick, about: the end of a fleet is a little work many times.
+const ROWS_AT_A_TIME: usize = 256;
 
 /// Settings of the engine.
 #[derive(Clone)]
@@ -528,8 +528,8 @@ impl Engine {
                 }
             }
         }
-        if let Some(end) = self.end_graces(now, effects) {
-            next = next.min(end);
+        if let Some(due) = self.step_graces(now, effects) {
+            next = next.min(due);
         }
         self.step_gate(now, effects);
         self.tick_copy(now, effects);
@@ -791,13 +791,13 @@ impl Engine {
             Death::Gone => self.config.orphan_gone,
             Death::Unreachable => self.config.orphan_unreachable,
         };
-        let n_orphans = self.registry.mark_orphans(id, now, &mut effects.changes);
-        if n_orphans > 0 {
-            self.graces.grant(id, now.mono + grace);
-        }
+        let fleet = self.registry.fleet_of(id);
+        let has_orphans = !fleet.is_empty();
+        self.graces.begin_orphans(id, fleet, now.mono + grace, false);
+        effects.push(Effect::Wake);
         if let Some(peer) = self.peer(id) {
             let mut inbound = peer.inbound.lock();
-            inbound.has_orphans |= n_orphans > 0;
+            inbound.has_orphans |= has_orphans;
             // What still comes by its stream would make rows of a dead member live. It dials again, and then all of
             // them do.
             inbound.close();
@@ -823,19 +823,46 @@ impl Engine {
         }
     }
 
+    /// Lets some rows become orphans or live again, and drops some whose grace is over. Returns when to go on.
+    fn step_graces(&self, now: Now, effects: &mut Effects) -> Option<Millis> {
+        self.turn_rows(ROWS_AT_A_TIME, now, effects);
+        let due = self.end_graces(now, effects);
+        match self.graces.is_any_turning() {
+            true => Some(now.mono),
+            false => due,
+        }
+    }
+
+    fn turn_rows(&self, limit: usize, now: Now, effects: &mut Effects) {
+        let changes = &mut effects.changes;
+        self.graces.step_turning(|fleet, is_orphan| {
+            self.registry.set_orphans(fleet, is_orphan, limit, now, changes)
+        });
+    }
+
+    /// Lets all rows become orphans, or live again, that are about to.
+    pub(crate) fn turn_all_rows(&self, now: Now, effects: &mut Effects) {
+        while self.graces.is_any_turning() {
+            self.turn_rows(usize::MAX, now, effects);
+        }
+    }
+
     fn end_graces(&self, now: Now, effects: &mut Effects) -> Option<Millis> {
         if self.is_unlisted() || self.config.faults.has(Fault::OrphansForEver) {
             return None;
         }
         for Over { member, with_slow } in self.graces.take_over(now.mono) {
-            let clients = self.registry.clients_of(member).into_iter();
-            let clients = clients.filter(|client| with_slow || !client.returns_slowly());
-            self.graces.begin_drop(member, clients);
+            let fleet = match with_slow {
+                true => self.registry.fleet_of(member),
+                false => self.registry.quick_fleet_of(member),
+            };
+            self.graces.begin_drop(member, fleet);
         }
-        if let Some((member, clients)) = self.graces.next_dropped(DROPPED_AT_A_TIME) {
+        let drop = |fleet: &mut _| {
             let changes = &mut effects.changes;
-            let drop = |client| self.registry.drop_orphans_of(client, now, changes);
-            let n_dropped: usize = clients.into_iter().map(drop).sum();
+            self.registry.drop_orphans(fleet, ROWS_AT_A_TIME, now, changes)
+        };
+        if let Some((member, n_dropped)) = self.graces.step_dropping(drop) {
             if let Some(peer) = self.peer(member) {
                 let mut inbound = peer.inbound.lock();
                 inbound.is_incomplete |= n_dropped > 0 && inbound.has_orphans;

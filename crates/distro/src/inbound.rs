@@ -175,7 +175,8 @@ impl Engine {
             self.take_process(&peer, &mut inbound, process, now, effects);
         } else if is_same_process && self.graces.end(peer.id) {
             inbound.has_orphans = false;
-            self.registry.unmark_orphans(peer.id, now, &mut effects.changes);
+            self.graces.begin_living(peer.id, self.registry.fleet_of(peer.id));
+            effects.push(Effect::Wake);
         }
         // Where rows of an earlier process are among the orphans, digests tell which ones live.
         let has_nothing = !inbound.is_loaded && inbound.loading.is_none();
@@ -222,10 +223,13 @@ impl Engine {
         effects: &mut Effects,
     ) {
         if inbound.known.is_some_and(|known| known.boot != process.boot) {
-            if self.registry.mark_orphans(peer.id, now, &mut effects.changes) > 0 {
-                self.graces.grant(peer.id, now.mono + self.config.orphan_gone);
-            }
+            let (fleet, until) = (
+                self.registry.fleet_of(peer.id),
+                now.mono + self.config.orphan_gone,
+            );
+            self.graces.begin_orphans(peer.id, fleet, until, true);
             self.graces.are_former(peer.id);
+            effects.push(Effect::Wake);
             *inbound = Inbound {
                 heard: inbound.heard,
                 ..Inbound::default()
@@ -392,7 +396,9 @@ impl Engine {
                 inbound.is_ack_due = true;
             }
             Frame::Digest { seq, root, absent } => {
-                if u64::from(seq) == inbound.applied && inbound.loading.is_none() {
+                // While rows turn, the digest here says nothing; the next one comes in a second.
+                let is_whole = inbound.loading.is_none() && !self.graces.is_turning(peer.id);
+                if u64::from(seq) == inbound.applied && is_whole {
                     self.compare_digest(peer, inbound, root.into(), &absent, now);
                 }
             }
@@ -540,7 +546,8 @@ impl Engine {
         // Rows whose writer both see as absent: nobody else speaks for them.
         for (origin, theirs) in absent {
             let id = MemberId((*origin).into());
-            if id != peer.id && !self.has_alive(id) && differs(id, (*theirs).into()) {
+            let is_absent = id != peer.id && !self.has_alive(id) && !self.graces.is_turning(id);
+            if is_absent && differs(id, (*theirs).into()) {
                 inbound.reply(Reply::WantBuckets { origin: id.0 });
             }
         }
@@ -567,10 +574,11 @@ impl Engine {
         effects: &mut Effects,
     ) {
         let at = usize::from(bucket);
-        if at >= N_BUCKETS {
+        let id = MemberId(origin);
+        // What is still to become an orphan must not be taken for a row that its member does not have.
+        if at >= N_BUCKETS || self.graces.is_turning(id) {
             return;
         }
-        let id = MemberId(origin);
         let ours: HashMap<u64, u64> = self.registry.bucket_ids(at, id).into_iter().collect();
         let theirs: HashMap<u64, u64> = theirs.into_iter().collect();
         let mut wanted: Vec<u64> = theirs

@@ -128,12 +128,16 @@ impl Engine {
     fn begin_anew(&self, now: Now, effects: &mut Effects) {
         self.close_gate(now.mono);
         self.forget_start();
+        // All in one go: nobody is served here until it is done.
+        self.turn_all_rows(now, effects);
         for origin in self.registry.digests().origins() {
             let changes = &mut effects.changes;
             if !self.has_alive(origin) {
-                self.registry.mark_orphans(origin, now, changes);
+                let mut fleet = self.registry.fleet_of(origin);
+                self.registry
+                    .set_orphans(&mut fleet, true, usize::MAX, now, changes);
             }
-            let n_dropped = self.registry.drop_orphans(origin, true, now, changes);
+            let n_dropped = self.drop_all_orphans(origin, now, effects);
             if n_dropped > 0
                 && let Some(peer) = self.peer(origin)
             {
@@ -153,10 +157,16 @@ impl Engine {
         self.remember(member.id, known);
         self.begin_grace(member.id, Death::Unreachable, now, effects);
         if self.config.faults.has(Fault::NoLeaveGrace) {
-            self.registry
-                .drop_orphans(member.id, true, now, &mut effects.changes);
+            self.turn_all_rows(now, effects);
+            self.drop_all_orphans(member.id, now, effects);
         }
         effects.push(Effect::Left(member.id));
+    }
+
+    fn drop_all_orphans(&self, origin: MemberId, now: Now, effects: &mut Effects) -> usize {
+        let mut fleet = self.registry.fleet_of(origin);
+        self.registry
+            .drop_orphans(&mut fleet, usize::MAX, now, &mut effects.changes)
     }
 
     fn remember(&self, id: MemberId, known: Option<Process>) {

@@ -378,7 +378,7 @@ impl Engine {
         let absent = digests
             .origins()
             .into_iter()
-            .filter(|origin| !self.has_alive(*origin))
+            .filter(|origin| !self.has_alive(*origin) && !self.graces.is_turning(*origin))
             .map(|origin| (origin, digests.root(origin)))
             .filter(|(_, root)| *root != 0)
             .map(|(origin, root)| (origin.0.into(), root.into()))
@@ -446,7 +446,9 @@ impl Engine {
 
     fn stage_orphans(&self, outbound: &mut Outbound, bucket: usize, now: Now) {
         let mut by_origin: BTreeMap<MemberId, Vec<Op>> = BTreeMap::new();
-        for (client, op) in self.registry.bucket_orphans(bucket) {
+        let doomed = self.graces.doomed();
+        let orphans = self.registry.bucket_orphans(bucket, |client| doomed.has(client));
+        for (client, op) in orphans {
             by_origin.entry(client.origin).or_default().push(Op::from(&op));
         }
         for (origin, rows) in by_origin {

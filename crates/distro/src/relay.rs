@@ -65,7 +65,9 @@ impl Engine {
             return false;
         };
         let followed = *peer.followed.lock();
-        followed.boot == boot && self.has_agreed(&peer, now) && self.registry.digests().root(origin) != root
+        let is_known =
+            followed.boot == boot && self.has_agreed(&peer, now) && !self.graces.is_turning(origin);
+        is_known && self.registry.digests().root(origin) != root
     }
 
     /// What is held of a member was what it has, by its own digest, a moment ago.

@@ -80,6 +80,68 @@ impl Fixture {
     }
 }
 
+impl Fixture {
+    /// Takes a row of a connection of the other member.
+    fn holds(&self, n: u64, returns_slowly: bool) {
+        let member = MemberId::of(OTHER);
+        let client = ClientId::new(member, n, returns_slowly);
+        let (instance, stamp) = (Arc::new(instance(n)), Stamp { time: n + 1, member });
+        let (now, changes) = (clock(self.now), &mut Changes::new());
+        let registry = self.node.registry();
+        registry.apply_publish(client, &service(), instance, stamp, now, changes);
+    }
+
+    fn other_dies(&self) {
+        let (now, actions) = (clock(self.now), &mut Actions::default());
+        self.node
+            .probe_done(MemberId::of(OTHER), ProbeResult::Refused, now, actions);
+    }
+
+    /// A process of the other member answers, and dials.
+    fn other_dials(&self, process: &Node) {
+        let probe = (0..).find_map(|ms| {
+            let mut actions = Actions::default();
+            process.tick(clock(self.now + ms), &mut actions);
+            actions.0.into_iter().find_map(|action| match action {
+                Action::Probe { probe, .. } => Some(probe),
+                _ => None,
+            })
+        });
+        let (now, actions) = (clock(self.now), &mut Actions::default());
+        let answer = ProbeResult::Answer(probe.unwrap());
+        self.node.probe_done(MemberId::of(OTHER), answer, now, actions);
+        let accepted = self.node.accept_link(&process.link_hello(), now, actions);
+        assert!(accepted.is_ok(), "{accepted:?}");
+    }
+
+    fn n_orphans(&self) -> usize {
+        self.node.registry().n_orphans()
+    }
+
+    /// Ticks until so many rows are orphans; the most that became or ceased to be some in one tick.
+    fn most_turned_until(&mut self, n_orphans: usize) -> usize {
+        let (mut most, end) = (0, self.now + SECOND);
+        while self.n_orphans() != n_orphans {
+            let before = self.n_orphans();
+            self.tick();
+            most = most.max(before.abs_diff(self.n_orphans()));
+            assert!(self.now < end, "{before} of {n_orphans}");
+        }
+        most
+    }
+
+    fn assert_digests_are_true(&self) {
+        let (registry, other) = (self.node.registry(), MemberId::of(OTHER));
+        assert_eq!(registry.digests().all(other), registry.recount_digests(other));
+    }
+}
+
+/// A process of the other member.
+fn other_process(boot: u64, now: u64) -> Node {
+    let config = NodeConfig::new(OTHER, &["10.0.0.1:8848", OTHER], 1);
+    Node::new(config, boot, clock(now))
+}
+
 fn clock(now: u64) -> Now {
     Now::at(Millis(now), Millis(1_700_000_000_000 + now))
 }
@@ -111,35 +173,79 @@ fn thousands_of_rows_that_fall_silent_are_judged_some_at_a_time() {
     assert!((1..=A_LITTLE).contains(&most), "{most} in one tick");
 }
 
+/// A node that holds so many rows of connections of another member.
+fn holding_rows_of_another(n_rows: u64) -> Fixture {
+    let fixture = Fixture::new(&["10.0.0.1:8848", OTHER]);
+    for n in 0..n_rows {
+        fixture.holds(n, n % 2 == 0);
+    }
+    fixture
+}
+
 #[test]
 fn thousands_of_orphans_are_dropped_some_at_a_time() {
     const N: u64 = 5_000;
-    let mut fixture = Fixture::new(&["10.0.0.1:8848", OTHER]);
-    let other = MemberId::of(OTHER);
-    for n in 0..N {
-        let client = ClientId::new(other, n, n % 2 == 0);
-        let stamp = Stamp {
-            time: n + 1,
-            member: other,
-        };
-        fixture.node.registry().apply_publish(
-            client,
-            &service(),
-            Arc::new(instance(n)),
-            stamp,
-            clock(fixture.now),
-            &mut Changes::new(),
-        );
-    }
-    let (now, actions) = (clock(fixture.now), &mut Actions::default());
-    fixture.node.probe_done(other, ProbeResult::Refused, now, actions);
-    assert_eq!(fixture.node.registry().n_orphans(), N as usize);
+    let mut fixture = holding_rows_of_another(N);
+    fixture.other_dies();
+    assert!(fixture.most_turned_until(N as usize) <= A_LITTLE);
     // The grace of those who return at once, and 25 seconds later that of the others.
     for (seconds, n_left) in [(14, N), (2, N / 2), (22, N / 2), (3, 0)] {
         let most = fixture.most_lost(seconds, n_rows);
         assert_eq!(n_rows(&fixture.node), n_left as usize);
         assert!(most <= A_LITTLE, "{most} in one tick");
     }
+}
+
+/// All that is held of a member is listed all along, whatever becomes of the member while its rows become orphans.
+#[test]
+fn a_member_that_is_back_before_all_its_rows_are_orphans_keeps_them() {
+    const N: u64 = 5_000;
+    let mut fixture = Fixture::new(&["10.0.0.1:8848", OTHER]);
+    let process = other_process(1, 0);
+    fixture.other_dials(&process);
+    for n in 0..N {
+        fixture.holds(n, false);
+    }
+    for round in 0..2 {
+        fixture.other_dies();
+        fixture.tick();
+        fixture.tick();
+        let n_orphans = fixture.n_orphans();
+        assert!((1..N as usize).contains(&n_orphans), "{n_orphans}");
+        fixture.other_dials(&process);
+        if round == 0 {
+            assert!(fixture.most_turned_until(0) <= A_LITTLE);
+        } else {
+            fixture.tick(); // The next death comes while they are about to live again.
+        }
+        fixture.assert_digests_are_true();
+    }
+    fixture.other_dies();
+    assert!(fixture.most_turned_until(N as usize) <= A_LITTLE);
+    assert_eq!(fixture.node.registry().digests().root(MemberId::of(OTHER)), 0);
+    assert_eq!(fixture.most_lost(14, n_rows), 0);
+    fixture.most_lost(3, n_rows);
+    assert_eq!(n_rows(&fixture.node), 0, "the grace of the last death counts");
+}
+
+/// A process that takes the place of another while the rows of that one become orphans: they do, its own do not.
+#[test]
+fn rows_of_a_new_process_do_not_become_orphans_with_those_of_the_former() {
+    const N: u64 = 5_000;
+    let mut fixture = Fixture::new(&["10.0.0.1:8848", OTHER]);
+    fixture.other_dials(&other_process(1, 0));
+    for n in 0..N {
+        fixture.holds(n, false);
+    }
+    fixture.other_dies();
+    fixture.tick();
+    fixture.other_dials(&other_process(2, 1));
+    fixture.holds(N, false);
+    assert!(fixture.most_turned_until(N as usize) <= A_LITTLE);
+    fixture.assert_digests_are_true();
+    assert_ne!(fixture.node.registry().digests().root(MemberId::of(OTHER)), 0);
+    fixture.most_lost(17, n_rows);
+    assert_eq!(n_rows(&fixture.node), 1);
 }
 
 #[test]

@@ -3,8 +3,10 @@
 use std::fmt::Write;
 use std::time::Duration;
 
+use cluster_tests::Times;
+
 use crate::N_NODES;
-use crate::tally::{FAULTS, Measure, Outcome, Times};
+use crate::tally::{FAULTS, Measure, Outcome};
 
 /// Outcomes of scenarios as a table.
 pub(crate) fn table(outcomes: &[Outcome]) -> String {

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
+use cluster_tests::Times;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
@@ -67,30 +68,6 @@ pub(crate) enum Measure {
     Start,
     /// From the end of a fault until all nodes hold the same.
     Equal,
-}
-
-/// Times that were measured.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Times(Vec<Duration>);
-
-impl Times {
-    /// The time below which this share of all lies, if there is any.
-    pub(crate) fn quantile(&self, share: f64) -> Option<Duration> {
-        let mut sorted = self.0.clone();
-        sorted.sort();
-        #[expect(
-            clippy::cast_possible_truncation,
-            clippy::cast_sign_loss,
-            clippy::cast_precision_loss
-        )]
-        let at = ((sorted.len() as f64 - 1.0) * share).round().max(0.0) as usize;
-        sorted.get(at).copied()
-    }
-
-    /// The longest time, if there is any.
-    pub(crate) fn longest(&self) -> Option<Duration> {
-        self.0.iter().max().copied()
-    }
 }
 
 /// One scenario's outcome.
@@ -208,14 +185,7 @@ impl Tally {
 
     /// A time.
     pub(crate) fn time(&self, measure: Measure, time: Duration) {
-        self.current
-            .lock()
-            .1
-            .times
-            .entry(measure)
-            .or_default()
-            .0
-            .push(time);
+        self.current.lock().1.times.entry(measure).or_default().note(time);
     }
 }
 
@@ -232,13 +202,5 @@ mod tests {
         assert_eq!((first.count(Fault::EmptyList), first.lists), (1, 1));
         assert!(!first.is_good() && tally.next("third").is_good());
         assert!(first.examples().all(|text| text.starts_with("empty lists: ")));
-    }
-
-    #[test]
-    fn quantiles_are_of_sorted_times() {
-        let times = Times([5, 1, 4, 2, 3].map(Duration::from_secs).into());
-        assert_eq!(times.quantile(0.5), Some(Duration::from_secs(3)));
-        assert_eq!(times.quantile(0.99), times.longest());
-        assert_eq!(Times::default().quantile(0.5), None);
     }
 }

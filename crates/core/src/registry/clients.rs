@@ -1,5 +1,6 @@
 //! What each connection publishes, of this member and of all others.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use dashmap::DashMap;
@@ -54,6 +55,13 @@ impl Published {
 
     pub(crate) fn is_empty(&self) -> bool {
         self.services.is_empty()
+    }
+
+    /// The services, sorted.
+    pub(crate) fn services(&self) -> VecDeque<ServiceKey> {
+        let mut services: Vec<_> = self.services.keys().cloned().collect();
+        services.sort_unstable();
+        services.into()
     }
 
     /// Everything, sorted by service.

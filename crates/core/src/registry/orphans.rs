@@ -1,87 +1,160 @@
 //! Rows of connections whose member is not alive: they stay for a grace, and go the moment their publisher shows up
 //! elsewhere (`design.md` §3, Orphans).
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use crate::clock::{Now, Stamp};
-use crate::member_id::MemberId;
 use crate::model::instance::Instance;
 use crate::model::service_key::ServiceKey;
 use crate::registry::Registry;
 use crate::registry::change::{Changes, ClientId, RowOp};
+use crate::registry::clients::{Published, RowHashes};
 use crate::registry::digest::{connection_row_id, contribution};
 use crate::registry::edit::Edit;
 use crate::registry::row::{Publication, Publisher};
 
+/// Connections of a member whose rows are gone through a few at a time, so that the end of a fleet is a little work many
+/// times.
+#[derive(Debug, Default)]
+pub struct Fleet {
+    clients: VecDeque<ClientId>,
+    /// What is left of the first of them, once it has begun.
+    services: Option<VecDeque<ServiceKey>>,
+    newest: u64,
+}
+
+impl Fleet {
+    /// True when all was gone through.
+    pub fn is_empty(&self) -> bool {
+        self.clients.is_empty()
+    }
+
+    /// The highest number of a connection that was there in the beginning; those that came later have higher ones.
+    pub fn newest(&self) -> u64 {
+        self.newest
+    }
+}
+
+impl FromIterator<ClientId> for Fleet {
+    fn from_iter<T: IntoIterator<Item = ClientId>>(clients: T) -> Self {
+        let clients: VecDeque<_> = clients.into_iter().collect();
+        let newest = clients.iter().map(|client| client.plain_number()).max();
+        Fleet {
+            clients,
+            services: None,
+            newest: newest.unwrap_or(0),
+        }
+    }
+}
+
 impl Registry {
-    /// Marks every connection row of `origin` as an orphan and returns how many there are.
+    /// Marks the rows of connections as orphans, or takes the marks off: their member was only unreachable and still
+    /// holds them. Goes through some `limit` rows of the fleet, at least one service of one connection, and returns how
+    /// many changed.
     ///
     /// Orphans are not part of the origin's digest. What is listed does not change, but another publisher of the
     /// same row shows from now on.
-    pub fn mark_orphans(&self, origin: MemberId, now: Now, changes: &mut Changes) -> usize {
-        self.set_orphans(origin, true, now, changes)
+    pub fn set_orphans(
+        &self,
+        fleet: &mut Fleet,
+        is_orphan: bool,
+        limit: usize,
+        now: Now,
+        changes: &mut Changes,
+    ) -> usize {
+        self.go_through(fleet, limit, |client, published, service| {
+            let rows = published.rows(service);
+            let set = |edit: &mut Edit<'_>| {
+                let set = |hash: &&u64| self.set_orphan(edit, client, **hash, is_orphan);
+                rows.iter().filter(set).count()
+            };
+            let n_changed = self.edit_existing(service, now.mono, changes, set);
+            n_changed.unwrap_or(0)
+        })
     }
 
-    /// Takes the mark off again: the member was only unreachable and still holds these connections.
-    pub fn unmark_orphans(&self, origin: MemberId, now: Now, changes: &mut Changes) -> usize {
-        self.set_orphans(origin, false, now, changes)
+    /// Removes orphans among the rows of connections, as many at a time as [`Registry::set_orphans`] marks, and returns how
+    /// many went.
+    pub fn drop_orphans(&self, fleet: &mut Fleet, limit: usize, now: Now, changes: &mut Changes) -> usize {
+        self.go_through(fleet, limit, |client, published, service| {
+            let publisher = Publisher::Connection(client);
+            let rows = published.rows(service);
+            let mut n_dropped = 0;
+            let kept = self.edit_existing(service, now.mono, changes, |edit| {
+                let is_live = |hash: &u64| {
+                    let row = edit.rows.find(*hash);
+                    row.and_then(|r| r.publication(publisher))
+                        .is_some_and(|p| !p.is_orphan)
+                };
+                let (live, rest): (RowHashes, RowHashes) = rows.iter().copied().partition(is_live);
+                for hash in rest {
+                    n_dropped += usize::from(edit.remove(hash, publisher).is_some());
+                }
+                live
+            });
+            published.set_rows(service, kept.unwrap_or_default());
+            if n_dropped > 0 && published.is_empty() {
+                published.is_gone = true;
+                self.clients.remove(client);
+            }
+            n_dropped
+        })
     }
 
-    /// Removes the orphans of `origin` and returns how many went; those of clients that return slowly only when
-    /// `with_slow`.
-    pub fn drop_orphans(&self, origin: MemberId, with_slow: bool, now: Now, changes: &mut Changes) -> usize {
-        let clients = self.clients.of(origin).into_iter();
-        let clients = clients.filter(|client| with_slow || !client.returns_slowly());
-        clients
-            .map(|client| self.drop_orphans_of(client, now, changes))
-            .sum()
-    }
-
-    /// Removes the orphans of one connection and returns how many went.
-    pub fn drop_orphans_of(&self, client: ClientId, now: Now, changes: &mut Changes) -> usize {
-        let Some(published) = self.clients.get(client) else {
-            return 0;
-        };
-        let mut published = published.lock();
-        let mut n_dropped = 0;
-        for (service, rows) in published.take_all() {
-            let kept = self
-                .edit_existing(&service, now.mono, changes, |edit| {
-                    let publisher = Publisher::Connection(client);
-                    let is_orphan = |hash: &u64| {
-                        edit.rows
-                            .find(*hash)
-                            .and_then(|r| r.publication(publisher))
-                            .map(|p| p.is_orphan)
-                    };
-                    let (live, rest): (Vec<u64>, Vec<u64>) =
-                        rows.iter().copied().partition(|h| is_orphan(h) == Some(false));
-                    for hash in rest {
-                        n_dropped += usize::from(edit.remove(hash, publisher).is_some());
-                    }
-                    live
-                })
-                .unwrap_or_default();
-            published.set_rows(&service, kept.into_iter().collect());
+    /// Lets `work` go through the services of connections in turn until it has seen `limit` rows; returns the sum of what
+    /// it returns.
+    fn go_through(
+        &self,
+        fleet: &mut Fleet,
+        limit: usize,
+        mut work: impl FnMut(ClientId, &mut Published, &ServiceKey) -> usize,
+    ) -> usize {
+        let (mut n_seen, mut n_done) = (0, 0);
+        while n_seen < limit
+            && let Some(client) = fleet.clients.front().copied()
+        {
+            let mut is_done = true;
+            if let Some(published) = self.clients.get(client) {
+                let mut published = published.lock();
+                let services = fleet.services.get_or_insert_with(|| published.services());
+                while n_seen < limit
+                    && let Some(service) = services.pop_front()
+                {
+                    n_seen += published.rows(&service).len();
+                    n_done += work(client, &mut published, &service);
+                }
+                is_done = services.is_empty();
+            }
+            n_seen += 1; // One without rows costs something as well.
+            if is_done {
+                fleet.clients.pop_front();
+                fleet.services = None;
+            }
         }
-        if n_dropped > 0 && published.is_empty() {
-            published.is_gone = true;
-            self.clients.remove(client);
-        }
-        n_dropped
+        n_done
     }
 
-    /// The orphans of a bucket with their connections, sorted by service and row.
-    pub fn bucket_orphans(&self, bucket: usize) -> Vec<(ClientId, RowOp)> {
-        self.connection_rows(bucket, true)
+    /// The orphans of a bucket with their connections, and the rows of connections that are about to become some; sorted
+    /// by service and row.
+    pub fn bucket_orphans(
+        &self,
+        bucket: usize,
+        is_doomed: impl Fn(ClientId) -> bool,
+    ) -> Vec<(ClientId, RowOp)> {
+        self.connection_rows(bucket, |client, is_orphan| is_orphan || is_doomed(client))
     }
 
     /// All rows of connections in a bucket, of living ones and orphans, sorted in the same way.
     pub fn bucket_connection_rows(&self, bucket: usize) -> Vec<(ClientId, RowOp)> {
-        self.connection_rows(bucket, false)
+        self.connection_rows(bucket, |_, _| true)
     }
 
-    fn connection_rows(&self, bucket: usize, only_orphans: bool) -> Vec<(ClientId, RowOp)> {
+    fn connection_rows(
+        &self,
+        bucket: usize,
+        is_meant: impl Fn(ClientId, bool) -> bool,
+    ) -> Vec<(ClientId, RowOp)> {
         let mut found = Vec::new();
         for service in self.services_in(bucket) {
             let rows = service.rows.lock();
@@ -89,7 +162,7 @@ impl Registry {
                 .iter()
                 .flat_map(|row| row.publications.iter())
                 .filter_map(|p| match p.publisher {
-                    Publisher::Connection(client) if p.is_orphan || !only_orphans => {
+                    Publisher::Connection(client) if is_meant(client, p.is_orphan) => {
                         Some((p.instance.row_key(), client, p.clone()))
                     }
                     _ => None,
@@ -153,24 +226,6 @@ impl Registry {
         if is_taken {
             published.add_row(service, hash);
         }
-    }
-
-    fn set_orphans(&self, origin: MemberId, orphan: bool, now: Now, changes: &mut Changes) -> usize {
-        let mut n_changed = 0;
-        for client in self.clients.of(origin) {
-            let Some(published) = self.clients.get(client) else {
-                continue;
-            };
-            let published = published.lock();
-            for (service, rows) in published.all() {
-                self.edit_existing(&service, now.mono, changes, |edit| {
-                    for hash in &rows {
-                        n_changed += usize::from(self.set_orphan(edit, client, *hash, orphan));
-                    }
-                });
-            }
-        }
-        n_changed
     }
 
     fn set_orphan(&self, edit: &mut Edit<'_>, client: ClientId, hash: u64, orphan: bool) -> bool {

@@ -14,6 +14,7 @@ use crate::registry::change::{Changes, ClientId, Journal, RowOp};
 use crate::registry::clients::RowHashes;
 use crate::registry::digest::{connection_row_id, contribution};
 use crate::registry::edit::Edit;
+use crate::registry::orphans::Fleet;
 use crate::registry::row::{Publication, Publisher};
 
 /// The client is not, or no longer, known.
@@ -353,8 +354,14 @@ impl Registry {
         });
     }
 
-    /// The connections of one member that are known here, sorted by number.
-    pub fn clients_of(&self, origin: MemberId) -> Vec<ClientId> {
-        self.clients.of(origin)
+    /// The connections of one member that are known here.
+    pub fn fleet_of(&self, origin: MemberId) -> Fleet {
+        self.clients.of(origin).into_iter().collect()
+    }
+
+    /// The same without those of clients that return slowly.
+    pub fn quick_fleet_of(&self, origin: MemberId) -> Fleet {
+        let clients = self.clients.of(origin).into_iter();
+        clients.filter(|client| !client.returns_slowly()).collect()
     }
 }

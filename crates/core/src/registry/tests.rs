@@ -11,6 +11,7 @@ use super::change::{Changes, ClientId, Journal, Override, OverrideEdit, RowOp, V
 use super::clean::Lives;
 use super::digest::Digests;
 use super::guard::Guarded;
+use super::orphans::Fleet;
 use super::records::{HiddenRows, Quarantine, Record, RecordKey, ServiceSettings};
 use super::selection::Selection;
 use super::versioned::Unwritten;
@@ -241,6 +242,32 @@ impl Fixture {
 
     fn weights(&self) -> Vec<f64> {
         self.rows().iter().map(|i| i.weight).collect()
+    }
+
+    /// Marks the rows of A's connections as orphans, or takes the marks off, one connection at a time, so many of them.
+    /// At every moment the list is the same and the digests are true.
+    fn set_orphans_of(&self, n_clients: usize, is_orphan: bool) -> usize {
+        let (mut fleet, rows) = (self.registry.fleet_of(A), self.rows());
+        let set = |_| {
+            let changes = &mut Changes::new();
+            let n_set = self
+                .registry
+                .set_orphans(&mut fleet, is_orphan, 1, self.now, changes);
+            assert!(changes.is_empty());
+            assert_eq!(self.rows(), rows);
+            self.assert_digests_are_true();
+            n_set
+        };
+        (0..n_clients).map(set).sum()
+    }
+
+    fn drop_orphans(&self, mut fleet: Fleet) -> usize {
+        let changes = &mut Changes::new();
+        let n_dropped = self
+            .registry
+            .drop_orphans(&mut fleet, usize::MAX, self.now, changes);
+        assert!(fleet.is_empty());
+        n_dropped
     }
 
     fn assert_digests_are_true(&self) {
@@ -669,12 +696,10 @@ fn an_orphan_gives_way_to_its_publisher_wherever_it_appears() {
     a.publish(a.client(1), &[at(1, 1.0)]);
     a.publish(a.client(2), &[at(2, 1.0)]);
     b.follow(&a);
-    let changes = &mut Changes::new();
-    assert_eq!(b.registry.mark_orphans(A, b.now, changes), 2);
-    assert!(changes.is_empty(), "what is listed does not change");
+    assert_eq!(b.set_orphans_of(2, true), 2);
     b.publish(b.client(9), &[at(1, 1.0)]);
     assert_eq!(b.rows().len(), 2);
-    assert_eq!(b.registry.drop_orphans(A, true, b.now, changes), 1);
+    assert_eq!(b.drop_orphans(b.registry.fleet_of(A)), 1);
     assert_eq!(b.rows().iter().map(|i| i.port).collect::<Vec<_>>(), [1]);
     assert_eq!(b.registry.digests().root(A), 0);
     b.assert_digests_are_true();
@@ -688,15 +713,14 @@ fn the_orphan_of_a_slow_client_stays_when_the_others_go() {
     a.registry.open_client(slow);
     a.publish(slow, &[at(2, 1.0)]);
     b.follow(&a);
-    let changes = &mut Changes::new();
-    assert_eq!(b.registry.mark_orphans(A, b.now, changes), 2);
-    assert_eq!(b.registry.drop_orphans(A, false, b.now, changes), 1);
+    assert_eq!(b.set_orphans_of(2, true), 2);
+    assert_eq!(b.drop_orphans(b.registry.quick_fleet_of(A)), 1);
     assert_eq!(
         b.rows().iter().map(|i| i.port).collect::<Vec<_>>(),
         [2],
         "the slow client stays"
     );
-    assert_eq!(b.registry.drop_orphans(A, true, b.now, changes), 1);
+    assert_eq!(b.drop_orphans(b.registry.fleet_of(A)), 1);
     assert!(b.rows().is_empty());
 }
 
@@ -1105,12 +1129,9 @@ proptest! {
             // Where a newer publisher has taken over, the mark ends the older one: that is repaired by digest.
             let is_simple = follower.registry.publications(&service()).iter().all(|(_, p)| p.len() == 1);
             if let Write::Orphan = write && is_simple {
-                let rows = follower.rows();
-                let changes = &mut Changes::new();
-                follower.registry.mark_orphans(A, follower.now, changes);
-                prop_assert_eq!(follower.rows(), rows);
-                follower.assert_digests_are_true();
-                follower.registry.unmark_orphans(A, follower.now, changes);
+                let n_clients = follower.registry.n_clients();
+                follower.set_orphans_of(n_clients.div_ceil(2), true);
+                follower.set_orphans_of(n_clients, false);
             }
             carry_out(&origin, write, &mut next, &mut clients);
             follower.follow(&origin);
