@@ -40,7 +40,7 @@ pub(crate) const STALL: Millis = Millis(2_000);
 /// it serves no list before it has caught up.
 const LONG_STALL: Millis = Millis(4_000);
 /// Rows that become orphans, live again or are dropped in one tick, about: the end of a fleet is a little work many times.
-const ROWS_AT_A_TIME: usize = 256;
+pub const ROWS_AT_A_TIME: usize = 256;
 
 /// Settings of the engine.
 #[derive(Clone)]
@@ -61,6 +61,8 @@ pub struct DistroConfig {
     pub probe_misses: u32,
     /// The newest format version to speak; below [`FORMAT`](crate::codec::FORMAT) this member behaves as one of an earlier version does.
     pub newest_format: u8,
+    /// Rows that become orphans, live again or are dropped in one tick, about; [`ROWS_AT_A_TIME`] but in tests.
+    pub rows_at_a_time: usize,
     /// Period of digests.
     pub verify_interval: Millis,
     /// Longest wait for all data at start.
@@ -825,7 +827,7 @@ impl Engine {
 
     /// Lets some rows become orphans or live again, and drops some whose grace is over. Returns when to go on.
     fn step_graces(&self, now: Now, effects: &mut Effects) -> Option<Millis> {
-        self.turn_rows(ROWS_AT_A_TIME, now, effects);
+        self.turn_rows(self.config.rows_at_a_time, now, effects);
         let due = self.end_graces(now, effects);
         match self.graces.is_any_turning() {
             true => Some(now.mono),
@@ -860,7 +862,8 @@ impl Engine {
         }
         let drop = |fleet: &mut _| {
             let changes = &mut effects.changes;
-            self.registry.drop_orphans(fleet, ROWS_AT_A_TIME, now, changes)
+            let limit = self.config.rows_at_a_time;
+            self.registry.drop_orphans(fleet, limit, now, changes)
         };
         if let Some((member, n_dropped)) = self.graces.step_dropping(drop) {
             if let Some(peer) = self.peer(member) {

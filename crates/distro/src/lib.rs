@@ -25,7 +25,7 @@ mod repairs;
 pub use copy::{COPY_LIFE, CopyTime};
 pub use detector::{DetectorCounts, Pace};
 pub use effect::{Effect, Effects, Report};
-pub use engine::{DistroConfig, DistroCounters, Engine, LinkId, PeerStatus};
+pub use engine::{DistroConfig, DistroCounters, Engine, LinkId, PeerStatus, ROWS_AT_A_TIME};
 pub use faults::{Fault, Faults};
 pub use members::{Death, MAX_MEMBERS, Member, MemberState, OwnershipView, ProbeResult};
 pub use membership::LacksSelf;

@@ -62,6 +62,8 @@ pub struct NodeConfig {
     pub probe_misses: u32,
     /// The newest format version to speak with other members; another than the default in tests only.
     pub newest_format: u8,
+    /// Rows of a dead member that are gone through in one tick, about; another number than the default in tests only.
+    pub rows_at_a_time: usize,
     /// Period of the digests to each member. Default 1 s.
     pub verify_interval: Millis,
     /// Operations kept for members that fall behind. Default 65,536.
@@ -119,6 +121,7 @@ impl NodeConfig {
             probe_timeout: Millis(900),
             probe_misses: 3,
             newest_format: rollcall_distro::codec::FORMAT,
+            rows_at_a_time: rollcall_distro::ROWS_AT_A_TIME,
             verify_interval: Millis::secs(1),
             log_capacity: 65_536,
             tombstone_life: Millis::secs(120),

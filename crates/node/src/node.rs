@@ -82,6 +82,7 @@ impl Node {
             probe_interval: config.probe_interval,
             probe_misses: config.probe_misses,
             newest_format: config.newest_format,
+            rows_at_a_time: config.rows_at_a_time,
             verify_interval: config.verify_interval,
             gate_limit: config.gate_limit,
             orphan_gone: config.orphan_gone,

@@ -18,6 +18,7 @@ pub(crate) fn config(address: SmolStr, members: Vec<SmolStr>, newest_format: u8)
         probe_interval: Millis::secs(1),
         probe_misses: 3,
         newest_format,
+        rows_at_a_time: rollcall_distro::ROWS_AT_A_TIME,
         copy_period: Millis(0),
         verify_interval: Millis::secs(1),
         gate_limit: Millis(0),

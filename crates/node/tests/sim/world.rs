@@ -948,6 +948,10 @@ impl World {
             // So small that a member that stands still falls out of it: the rest is up to the digests.
             config.log_capacity = 16;
         }
+        if self.plan.seed % 5 < 2 {
+            // So few that the death of a member takes many ticks, and much happens between them.
+            config.rows_at_a_time = 1;
+        }
         config.copy_period = Millis(self.plan.copy_period);
         if let Some(fault) = self.plan.planted {
             config.faults = Faults::plant(fault);
