@@ -36,6 +36,8 @@ pub enum Fault {
     OldCopy = 1 << 21,
     /// A member that was out of reach stays dead when it answers again.
     NoReturn = 1 << 22,
+    /// A copy on disk is used beside members that serve.
+    CopyBesideLive = 1 << 23,
 }
 
 /// The faults of one node.

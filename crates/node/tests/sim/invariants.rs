@@ -17,6 +17,10 @@ const REPLICATION: u64 = 3_000;
 /// owner lets begin anew.
 const GONE_AFTER: u64 = 90_000;
 
+/// A silent row is gone so long after the last change of owners: its time-out, which begins anew then, and the time in
+/// which the others find out.
+const SILENT: u64 = 45_000;
+
 /// A row whose home is cut off stays at least this long: the grace of an unreachable member, by the fastest clock.
 const GRACE: u64 = 29_000;
 /// The same of a row whose beats are cut off, until it may be shown as unhealthy: the last beat came some seconds
@@ -110,7 +114,7 @@ impl World {
             let took = self.now - healed_at;
             self.healed_at = None;
             self.report.healed += 1;
-            self.report.slowest_heal = self.report.slowest_heal.max(took);
+            self.report.slowest_heal = self.report.slowest_heal.max((took, self.plan.seed));
         } else if self.now > healed_at + SETTLED {
             return broken(
                 "soon after healing all nodes hold the same",
@@ -204,7 +208,10 @@ impl World {
                 Home::Connection(_) => 0,
                 Home::Beats(_) | Home::Anywhere => self.outdated_until,
             };
-            let gone_after = changed_at.max(outdated_until) + GONE_AFTER;
+            let mut gone_after = changed_at.max(outdated_until) + GONE_AFTER;
+            if !matches!(promise.home, Home::Connection(_)) {
+                gone_after = gone_after.max(self.disturbed_at + SILENT);
+            }
             let may_come_back = outdated_until > 0 && now <= outdated_until + GONE_AFTER;
             let mut n_listed = 0;
             for ((n, _), view) in ready.iter().zip(&views) {
