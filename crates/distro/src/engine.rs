@@ -801,6 +801,10 @@ impl Engine {
             Death::Gone => self.config.orphan_gone,
             Death::Unreachable => self.config.orphan_unreachable,
         };
+        if let Some(peer) = self.peer(id) {
+            // From here on this member cannot relay what the other one has: it holds no live rows of it.
+            peer.agreed.store(0, Ordering::Relaxed);
+        }
         let n_orphans = self.registry.mark_orphans(id, now, &mut effects.changes);
         if n_orphans > 0 {
             self.graces.grant(id, now.mono + grace);

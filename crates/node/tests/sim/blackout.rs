@@ -14,8 +14,9 @@ pub(super) const COPY_PERIOD: u64 = 10_000;
 const RESTARTS: u64 = 4_000;
 /// Then all copies have been read, and the nodes have compared what is in them.
 const COMPARED: u64 = 10_000;
-/// What was removed so recently may be in some copy.
-const MAY_COME_BACK: u64 = 60_000;
+/// What was removed so recently may be in some copy: a node that stood still meanwhile has shown it for the grace of a
+/// slow client after that.
+const MAY_COME_BACK: u64 = 90_000;
 
 impl World {
     pub(super) fn write_copy(&mut self, n: usize) {
@@ -57,7 +58,8 @@ impl World {
         self.report.blackouts += 1;
         let is_long = self.plan.has_long_blackout;
         let down = match is_long {
-            true => COPY_LIFE.0 + 100_000,
+            // Longer by more than clocks are set back meanwhile.
+            true => COPY_LIFE.0 + 400_000,
             false => self.rng.u64(500..15_000),
         };
         let has_copies = self.plan.copy_period > 0 && !is_long;

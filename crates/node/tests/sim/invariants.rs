@@ -17,10 +17,6 @@ const REPLICATION: u64 = 3_000;
 /// owner lets begin anew.
 const GONE_AFTER: u64 = 90_000;
 
-/// A silent row is gone so long after the last change of owners: its time-out, which begins anew then, and the time in
-/// which the others find out.
-const SILENT: u64 = 45_000;
-
 /// A row whose home is cut off stays at least this long: the grace of an unreachable member, by the fastest clock.
 const GRACE: u64 = 29_000;
 /// The same of a row whose beats are cut off, until it may be shown as unhealthy: the last beat came some seconds
@@ -208,10 +204,9 @@ impl World {
                 Home::Connection(_) => 0,
                 Home::Beats(_) | Home::Anywhere => self.outdated_until,
             };
-            let mut gone_after = changed_at.max(outdated_until) + GONE_AFTER;
-            if !matches!(promise.home, Home::Connection(_)) {
-                gone_after = gone_after.max(self.disturbed_at + SILENT);
-            }
+            let gone_after = changed_at.max(outdated_until) + GONE_AFTER;
+            // Each failure and each list begins graces and time-outs anew.
+            let gone_after = gone_after.max(self.disturbed_at + FORGOTTEN);
             let may_come_back = outdated_until > 0 && now <= outdated_until + GONE_AFTER;
             let mut n_listed = 0;
             for ((n, _), view) in ready.iter().zip(&views) {
@@ -292,10 +287,12 @@ impl World {
     }
 
     fn all_run(&self) -> bool {
-        // One that stands still in a partition may go on with what it had.
-        let runs =
-            |n: &usize| !self.is_paused(*n) && self.slots[*n].node.as_ref().is_some_and(Node::is_ready);
-        self.wanted.iter().all(runs)
+        // One that stands still, in a partition or while it leaves the list, may go on with what it had.
+        let runs = |n: usize| match &self.slots[n].node {
+            Some(node) => !self.is_paused(n) && (node.is_ready() || node.is_unlisted()),
+            None => !self.wanted.contains(&n),
+        };
+        (0..self.slots.len()).all(runs)
     }
 
     /// Invariants of a cluster that has come to rest.

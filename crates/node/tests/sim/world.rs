@@ -24,7 +24,7 @@ const BUSY: u64 = 150_000;
 /// Virtual time after that in which the cluster has to come to rest: longer than any grace and any beat time-out.
 const QUIET: u64 = 90_000;
 /// Longest time without power.
-const LONGEST_BLACKOUT: u64 = 720_000;
+const LONGEST_BLACKOUT: u64 = 1_020_000;
 /// How long the shell waits for a probe and for a forward.
 const PROBE_TIMEOUT: u64 = 900;
 const FORWARD_TIMEOUT: u64 = 1_000;
