@@ -145,7 +145,7 @@ impl Engine {
         let n_members = peers.len() + 1;
         let is_majority = n_heard + 1 > n_members / 2;
         let is_cold = !copying.has_live && (is_majority || !is_silent);
-        if !is_cold {
+        if !is_cold && !self.config.faults.has(Fault::CopyBesideLive) {
             copying.is_read = true;
             return true;
         }

@@ -137,6 +137,8 @@ pub(crate) struct Steps {
     pub(crate) back: Vec<MemberId>,
     /// Who is reached by others only, from now on.
     pub(crate) cut: Vec<MemberId>,
+    /// Who was in doubt, dead or cut off, and answers this member itself.
+    pub(crate) reached: Vec<MemberId>,
     /// A member said something of itself that others act upon.
     pub(crate) is_news: bool,
 }
@@ -421,9 +423,13 @@ impl MemberTable {
         member.misses = 0;
         member.last_seen = Some(now);
         member.watch.sent = None;
-        member.watch.relay = None;
+        let was_cut = member.watch.relay.take().is_some();
+        let was_suspected = member.watch.is_suspected();
         member.watch.clear_doubts();
         let was_dead = member.death.take().is_some();
+        if was_cut || was_suspected || was_dead {
+            self.detector.steps.reached.push(id);
+        }
         let found = Found {
             member: id.0,
             state: member.said,

@@ -216,6 +216,8 @@ pub(crate) struct Start {
     pub(crate) all_loaded: bool,
     /// How far the logs of all members have to be followed, to hold what the "all" load left out.
     pub(crate) must_follow: Vec<Followed>,
+    /// A member died whose rows had not all come: by then the others have found out too, and tell its rows as orphans.
+    load_again: Option<Millis>,
     /// The limit has passed, and the gate stays shut.
     is_barred: bool,
 }
@@ -267,6 +269,7 @@ impl Engine {
                 all_bucket: 0,
                 all_loaded: false,
                 must_follow: Vec::new(),
+                load_again: None,
                 is_barred: false,
             }),
             next_link: AtomicU64::new(1),
@@ -317,6 +320,7 @@ impl Engine {
             start.all_bucket = 0;
             start.all_loaded = false;
             start.must_follow.clear();
+            start.load_again = None;
         });
     }
 
@@ -647,6 +651,9 @@ impl Engine {
     /// Carries out what the detector has decided.
     pub(crate) fn carry_out(&self, now: Now, effects: &mut Effects) {
         let steps = self.members.lock().take_steps();
+        for (id, death) in &steps.died {
+            self.note_lost(*id, *death, now.mono);
+        }
         if steps.is_news || !steps.died.is_empty() || !steps.back.is_empty() || !steps.cut.is_empty() {
             self.take_turnover(now, effects);
         }
@@ -656,6 +663,11 @@ impl Engine {
         }
         for id in steps.cut {
             effects.push(Effect::Report(Report::MemberCut(id)));
+        }
+        for id in steps.reached {
+            // What its link holds was lost on the way. The system tries again after ever longer pauses: a new link is
+            // faster.
+            effects.push(Effect::Redial(id));
         }
         for (id, death) in steps.died {
             effects.push(Effect::Report(Report::MemberDead(id, death)));
@@ -759,6 +771,11 @@ impl Engine {
         for peer in self.peers().values() {
             peer.inbound.lock().distrust();
         }
+        self.restart_limit(now);
+    }
+
+    /// The longest wait for all data begins anew.
+    pub(crate) fn restart_limit(&self, now: Millis) {
         self.with_start(|start| {
             start.began = now;
             start.is_barred = false;
@@ -787,12 +804,31 @@ impl Engine {
         self.config.orphan_unreachable + self.config.orphan_slow_extra
     }
 
+    /// Before the gate: a member is dead whose rows had not all come. The others tell them as orphans once they have
+    /// found out too, so the load of all rows begins again then.
+    fn note_lost(&self, id: MemberId, death: Death, now: Millis) {
+        let is_here = |peer: Arc<Peer>| peer.inbound.lock().is_current();
+        if self.is_past_gate() || self.peer(id).is_none_or(is_here) {
+            return;
+        }
+        let periods = match death {
+            Death::Gone => 1,
+            Death::Unreachable => u64::from(self.config.probe_misses),
+        };
+        let known = now + Millis(periods * self.config.probe_interval.0);
+        self.with_start(|start| start.load_again = start.load_again.max(Some(known)));
+    }
+
     pub(crate) fn begin_grace(&self, id: MemberId, death: Death, now: Now, effects: &mut Effects) {
         let grace = match death {
             _ if self.config.faults.has(Fault::NoOrphanGrace) => Millis(0),
             Death::Gone => self.config.orphan_gone,
             Death::Unreachable => self.config.orphan_unreachable,
         };
+        if let Some(peer) = self.peer(id) {
+            // From here on this member cannot relay what the other one has: it holds no live rows of it.
+            peer.agreed.store(0, Ordering::Relaxed);
+        }
         let fleet = self.registry.fleet_of(id);
         let has_orphans = !fleet.is_empty();
         self.graces.begin_orphans(id, fleet, now.mono + grace, false);
@@ -889,10 +925,14 @@ impl Engine {
         if self.is_past_gate() || self.is_leaving() || self.is_unlisted() {
             return;
         }
+        if self.with_start(|start| start.load_again.is_some_and(|due| due <= now.mono)) {
+            self.load_all_again();
+        }
         let progress: Vec<_> = self.members().iter().filter_map(|m| self.progress(m)).collect();
         let (verdict, waited) = self.with_start(|start| {
             let waited = now.mono.since(start.began);
-            let verdict = gate::judge(&progress, start.all_loaded, waited, self.config.gate_limit);
+            let all_loaded = start.all_loaded && start.load_again.is_none();
+            let verdict = gate::judge(&progress, all_loaded, waited, self.config.gate_limit);
             let is_shut = matches!(verdict, Verdict::Closed | Verdict::LoadAllFrom(_));
             if is_shut && waited >= self.config.gate_limit && !std::mem::replace(&mut start.is_barred, true) {
                 effects.push(Effect::Report(Report::Barred));

@@ -38,6 +38,8 @@ pub enum Fault {
     NoCopyOrder = 1 << 23,
     /// A member that was out of reach stays dead when it answers again.
     NoReturn = 1 << 22,
+    /// A copy on disk is used beside members that serve.
+    CopyBesideLive = 1 << 24,
 }
 
 /// The faults of one node.

@@ -946,6 +946,9 @@ mod tests {
         assert_eq!(table.take_steps().died, [(a, Death::Gone)]);
         assert_eq!(table.peer(a).map(Member::state), Some(MemberState::Down));
         table.note(a, &answer(said("a:1", false)), Millis(1));
+        assert_eq!(table.take_steps().reached, [a], "its link is dialed anew");
+        table.note(a, &answer(said("a:1", false)), Millis(2));
+        assert!(table.take_steps().reached.is_empty(), "it was not in doubt");
         assert_eq!(table.peer(a).map(Member::state), Some(MemberState::Starting));
     }
 

@@ -90,6 +90,9 @@ impl Engine {
                 effects.push(Effect::Report(Report::Listed));
                 if self.is_past_gate() {
                     self.begin_anew(now, effects);
+                } else {
+                    // Only from now on the others let it load.
+                    self.restart_limit(now.mono);
                 }
             }
             _ => {}

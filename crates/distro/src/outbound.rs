@@ -32,6 +32,8 @@ const MAX_WANTS: usize = 1024;
 const MAX_BEATS: usize = 100_000;
 /// Writes per link whose acknowledgement is timed.
 const MAX_UNACKED: usize = 4096;
+/// A digest after one that differed comes so many times earlier.
+const EARLY_DIGEST: u64 = 4;
 /// How long beats are collected before they are relayed.
 const BEAT_BATCH: Millis = Millis(100);
 
@@ -66,6 +68,8 @@ pub(crate) struct Outbound {
     /// The last frame held operations: give the rest a turn.
     was_ops: bool,
     last_digest: Option<Millis>,
+    /// The peer has found a difference: the next digest comes early, to tell whether that is mended.
+    has_differed: bool,
     /// Beats to tell, by their owner when it is another one that this member does not reach.
     beats: BTreeMap<(Option<MemberId>, ServiceKey), BTreeSet<RowKey>>,
     n_beats: usize,
@@ -84,9 +88,18 @@ impl Outbound {
     /// When the link next has something to send by time alone.
     pub(crate) fn next_due(&self, verify_interval: Millis) -> Option<Millis> {
         self.link?;
-        let digest = self.last_digest.map_or(Millis(0), |last| last + verify_interval);
+        let digest = self.digest_due(verify_interval);
         let beats = self.beats_since.map(|since| since + BEAT_BATCH);
         Some(beats.map_or(digest, |b| b.min(digest)))
+    }
+
+    /// When the next digest is due.
+    fn digest_due(&self, verify_interval: Millis) -> Millis {
+        let pause = match self.has_differed {
+            true => Millis(verify_interval.0 / EARLY_DIGEST),
+            false => verify_interval,
+        };
+        self.last_digest.map_or(Millis(0), |last| last + pause)
     }
 
     /// Begins anew with another link, or with none; beats that wait for the owner stay.
@@ -365,14 +378,12 @@ impl Engine {
         if outbound.own_bucket.is_some() {
             return None;
         }
-        let is_due = outbound
-            .last_digest
-            .is_none_or(|last| now.mono >= last + self.config.verify_interval);
-        if !is_due {
+        if now.mono < outbound.digest_due(self.config.verify_interval) {
             return None;
         }
         let root = self.log.root_at(outbound.sent, self.registry.digests())?;
         outbound.last_digest = Some(now.mono);
+        outbound.has_differed = false;
         let digests = self.registry.digests();
         // An origin without a row here is left out: the other side tells if it has some.
         let absent = digests
@@ -523,6 +534,7 @@ impl Engine {
                 if outbound.wants.len() >= MAX_WANTS {
                     return Err(LinkError::Protocol("too many requests outstanding"));
                 }
+                outbound.has_differed |= matches!(want, Reply::WantBuckets { .. });
                 outbound.wants.push_back(want);
                 effects.push(Effect::LinkReady(peer.id));
             }

@@ -85,9 +85,11 @@ impl Node {
         self.close_clients(&[connection.client], now, actions);
     }
 
-    /// This node is listed again: what the connections had registered that ended meanwhile goes now.
+    /// This node is listed again: what the connections had registered that ended meanwhile, or whose clients were on
+    /// their way before, goes now. They have arrived long ago, and may have withdrawn it there.
     pub(crate) fn close_left_behind(&self, now: Now, actions: &mut Actions) {
-        let clients = std::mem::take(&mut *self.left_behind.lock());
+        let mut clients = std::mem::take(&mut *self.left_behind.lock());
+        clients.extend(self.movers.take_all());
         self.close_clients(&clients, now, actions);
     }
 

@@ -75,6 +75,12 @@ impl Movers {
         true
     }
 
+    /// Waits for nobody any more. Returns who was on its way.
+    pub(crate) fn take_all(&self) -> Vec<ClientId> {
+        let movers = std::mem::take(&mut *self.0.lock());
+        movers.into_iter().map(|mover| mover.client).collect()
+    }
+
     /// When to look again.
     pub(crate) fn next_due(&self, now: Millis) -> Option<Millis> {
         (self.len() > 0).then(|| now + LOOK_AGAIN)
@@ -97,8 +103,12 @@ impl Node {
         }
     }
 
-    /// Takes away what has been registered anew for a while, and all of those whose grace is over.
+    /// Takes away what has been registered anew for a while, and all of those whose grace is over. What an unlisted node
+    /// has stays.
     pub(crate) fn tick_movers(&self, now: Now, effects: &mut Effects) {
+        if self.is_unlisted() {
+            return;
+        }
         let mut movers = self.movers.0.lock();
         movers.retain_mut(|mover| {
             let is_done = mover.until <= now.mono || self.withdraw_superseded(mover, now, effects);

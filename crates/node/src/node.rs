@@ -197,7 +197,7 @@ impl Node {
         for due in due.into_iter().flatten() {
             next = next.min(due);
         }
-        if self.has_beat_judge() {
+        if self.judges_beats() {
             next = next.min(self.registry.next_beat_look().max(now.mono + Millis(1)));
         }
         next.max(now.mono)
@@ -220,8 +220,12 @@ impl Node {
         );
     }
 
+    fn judges_beats(&self) -> bool {
+        self.is_ready() && self.has_beat_judge() && !self.config.faults.has(Fault::NoExpiry)
+    }
+
     fn judge_beats(&self, now: Now, effects: &mut Effects, actions: &mut Actions) {
-        if !self.is_ready() || !self.has_beat_judge() || self.config.faults.has(Fault::NoExpiry) {
+        if !self.judges_beats() {
             return;
         }
         let view = self.engine.view();

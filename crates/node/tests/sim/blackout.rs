@@ -14,10 +14,11 @@ pub(super) const COPY_PERIOD: u64 = 10_000;
 const RESTARTS: u64 = 4_000;
 /// Then all copies have been read, and the nodes have compared what is in them.
 const COMPARED: u64 = 10_000;
-/// A clock may have been set back by so much since the copy was written, by one jump before and by one after a restart.
-const CLOCKS_WRONG: u64 = 250_000;
-/// What was removed so recently may be in some copy.
-const MAY_COME_BACK: u64 = 60_000;
+/// A clock may have been set back by so much since the copy was written, by jumps and restarts.
+const CLOCKS_WRONG: u64 = 400_000;
+/// What was removed so recently may be in some copy: a node that stood still meanwhile has shown it for the grace of a
+/// slow client after that.
+const MAY_COME_BACK: u64 = 90_000;
 
 impl World {
     pub(super) fn write_copy(&mut self, n: usize) {

@@ -113,7 +113,7 @@ impl World {
             let took = self.now - healed_at;
             self.healed_at = None;
             self.report.healed += 1;
-            self.report.slowest_heal = self.report.slowest_heal.max(took);
+            self.report.slowest_heal = self.report.slowest_heal.max((took, self.plan.seed));
         } else if self.now > healed_at + SETTLED {
             return broken(
                 "soon after healing all nodes hold the same",
@@ -207,6 +207,8 @@ impl World {
                 Home::Beats(_) | Home::Anywhere => self.outdated_until,
             };
             let gone_after = changed_at.max(outdated_until) + GONE_AFTER;
+            // Each failure and each list begins graces and time-outs anew.
+            let gone_after = gone_after.max(self.disturbed_at + FORGOTTEN);
             let may_come_back = outdated_until > 0 && now <= outdated_until + GONE_AFTER;
             let mut n_listed = 0;
             for ((n, _), view) in ready.iter().zip(&views) {
@@ -292,10 +294,12 @@ impl World {
     }
 
     fn all_run(&self) -> bool {
-        // One that stands still in a partition may go on with what it had.
-        let runs =
-            |n: &usize| !self.is_paused(*n) && self.slots[*n].node.as_ref().is_some_and(Node::is_ready);
-        self.wanted.iter().all(runs)
+        // One that stands still, in a partition or while it leaves the list, may go on with what it had.
+        let runs = |n: usize| match &self.slots[n].node {
+            Some(node) => !self.is_paused(n) && (node.is_ready() || node.is_unlisted()),
+            None => !self.wanted.contains(&n),
+        };
+        (0..self.slots.len()).all(runs)
     }
 
     /// Invariants of a cluster that has come to rest.

@@ -36,7 +36,7 @@ impl World {
             1 => 3_000,
             _ => 25_000,
         };
-        for n in everyone {
+        for &n in &everyone {
             let at = self.rng.u64(0..spread);
             let list = self.wanted.clone();
             self.after(at, Event::SaveList(n, list));
@@ -68,13 +68,40 @@ impl World {
             }
             self.oracle.node_left(n);
         }
+        if self.disturbances_left > 0 && self.rng.u32(0..4) != 0 {
+            self.disturbances_left -= 1;
+            // Half of the time it is the one whose place changes.
+            let changing = leaving.or(joining).filter(|_| self.rng.bool());
+            let n = changing.unwrap_or_else(|| everyone[self.rng.usize(0..everyone.len())]);
+            let at = self.rng.u64(0..spread + 3_000);
+            self.after(at, Event::Disturb(n));
+        }
         if self.list_changes_left > 0 {
             let next = spread + SETTLE + self.rng.u64(0..10_000);
             self.after(next, Event::ChangeList);
         }
     }
 
+    /// A node dies or stands still while lists differ, unless nobody else could have what it holds.
+    pub(super) fn disturb(&mut self, n: usize) {
+        let serves = |m: &usize| *m != n && !self.is_paused(*m) && self.oracle.ready_at.contains_key(m);
+        if self.slots[n].node.is_none() || self.is_paused(n) || !self.wanted.iter().any(serves) {
+            return;
+        }
+        self.report.disturbed += 1;
+        self.note_disturbance();
+        let away = self.strike(n);
+        self.list_busy_until = self.list_busy_until.max(self.now + away + SETTLE);
+    }
+
+    pub(super) fn note_disturbance(&mut self) {
+        if self.report.disturbed > 0 {
+            self.disturbed_at = self.now;
+        }
+    }
+
     pub(super) fn save_list(&mut self, n: usize, list: Vec<usize>) {
+        self.note_disturbance();
         let addresses: Vec<SmolStr> = list.iter().map(|m| SmolStr::new(&self.addresses[*m])).collect();
         self.slots[n].list = list;
         // A list without the node itself is refused, and the node goes on with the one it has.

@@ -33,6 +33,8 @@ pub(crate) struct Plan {
     pub(crate) n_crashes: usize,
     /// Changes of the member list: a node joins, leaves, or is replaced.
     pub(crate) n_list_changes: usize,
+    /// Crashes and pauses in the middle of such a change.
+    pub(crate) n_disturbances: usize,
     /// Partitions of the network, each healed before the next.
     pub(crate) n_partitions: usize,
     /// Losses of power of all nodes at once.
@@ -41,6 +43,8 @@ pub(crate) struct Plan {
     pub(crate) has_long_blackout: bool,
     /// Period of the copies on disk, in milliseconds; 0 for none.
     pub(crate) copy_period: u64,
+    /// Period of the checks, in milliseconds.
+    pub(crate) check_period: u64,
     /// Wall clocks that somebody sets.
     pub(crate) n_clock_jumps: usize,
     /// A fault planted in every node.
@@ -50,6 +54,9 @@ pub(crate) struct Plan {
     /// Print every event.
     pub(crate) print_trace: bool,
 }
+
+/// So long at most nobody looks at the nodes; the usual period of the checks, in milliseconds.
+const CHECK_PERIOD: u64 = 100;
 
 /// Three nodes in half of the seeds, up to seven in the others.
 fn n_nodes(seed: u64) -> usize {
@@ -68,10 +75,12 @@ impl Plan {
             n_operations: 500,
             n_crashes: 3,
             n_list_changes: 0,
+            n_disturbances: 0,
             n_partitions: 0,
             n_blackouts: 0,
             has_long_blackout: false,
             copy_period: 0,
+            check_period: CHECK_PERIOD,
             n_clock_jumps: if seed.is_multiple_of(3) { 3 } else { 0 },
             planted: None,
             hash_trace: false,
@@ -88,6 +97,16 @@ impl Plan {
         }
     }
 
+    /// A run in which nodes die or stand still while some members have another list than others.
+    pub(crate) fn disturbed(seed: u64) -> Self {
+        Plan {
+            n_crashes: 0,
+            n_disturbances: 4,
+            copy_period: if seed % 4 == 1 { blackout::COPY_PERIOD } else { 0 },
+            ..Plan::changing(seed)
+        }
+    }
+
     /// The rule of ownership: every fourth seed uses the one that is not the default.
     pub(crate) fn mapper(&self) -> Arc<dyn Mapper> {
         match self.seed % 4 {
@@ -101,6 +120,11 @@ impl Plan {
         Plan {
             n_crashes: 1,
             n_partitions: 3,
+            copy_period: if matches!(seed % 8, 2 | 7) {
+                blackout::COPY_PERIOD
+            } else {
+                0
+            },
             ..Plan::of(seed)
         }
     }
@@ -142,8 +166,8 @@ pub(crate) struct Report {
     pub(crate) one_way: u64,
     /// Partitions after which all nodes were equal in time, without another fault meanwhile.
     pub(crate) healed: u64,
-    /// Longest time that this took, in milliseconds.
-    pub(crate) slowest_heal: u64,
+    /// Longest time that this took, in milliseconds, and the seed in which it did.
+    pub(crate) slowest_heal: (u64, u64),
     /// Losses of power.
     pub(crate) blackouts: u64,
     /// Copies that were offered after them.
@@ -160,6 +184,8 @@ pub(crate) struct Report {
     pub(crate) joined: u64,
     /// Nodes that were taken off the member list.
     pub(crate) left: u64,
+    /// Nodes that crashed or were paused while the list changed.
+    pub(crate) disturbed: u64,
     /// Checks that found a node which was off the list and knew it.
     pub(crate) unlisted: u64,
     /// Checks of all invariants.
@@ -190,6 +216,7 @@ impl std::ops::AddAssign for Report {
         self.paused += other.paused;
         self.joined += other.joined;
         self.left += other.left;
+        self.disturbed += other.disturbed;
         self.unlisted += other.unlisted;
         self.checks += other.checks;
         self.pushes += other.pushes;

@@ -136,9 +136,10 @@ impl Oracle {
             let promise = self.set(service, instance, State::Alive { since: now });
             let is_anywhere = matches!(home, Home::Anywhere) || matches!(promise.home, Home::Anywhere);
             let is_held = matches!(home, Home::Connection(_));
-            // A client that was at the other side in this partition may have written there as well.
-            let was_elsewhere = promise.home != home || promise.is_contested;
-            promise.is_contested = !is_whole && !is_held && (is_anywhere || was_elsewhere);
+            // A client that was at the other side in this partition may have written there as well; what it had there by
+            // a connection goes with that, unless its node stood still.
+            let was_elsewhere = !is_held && (is_anywhere || promise.home != home);
+            promise.is_contested = !is_whole && (was_elsewhere || promise.is_contested);
             promise.doubtful_until = 0;
             promise.home = home;
             promise.home_since = now;

@@ -25,9 +25,7 @@ const BUSY: u64 = 150_000;
 /// Virtual time after that in which the cluster has to come to rest: longer than any grace and any beat time-out.
 const QUIET: u64 = 90_000;
 /// Longest time without power.
-const LONGEST_BLACKOUT: u64 = 870_000;
-/// Period of the checks.
-const CHECK: u64 = 100;
+const LONGEST_BLACKOUT: u64 = 1_020_000;
 /// How long the shell waits for a probe and for a forward.
 const PROBE_TIMEOUT: u64 = 900;
 const FORWARD_TIMEOUT: u64 = 1_000;
@@ -94,6 +92,8 @@ pub(super) enum Event {
     SaveList(usize, Vec<usize>),
     /// A node that has left the list ends.
     Stop(usize, u64),
+    /// A node dies or stands still while the list changes.
+    Disturb(usize),
     Operation,
     Client(usize),
     Redo(usize, ConnectionId),
@@ -145,6 +145,9 @@ pub(super) struct World {
     /// Until then some list is not yet as they want it.
     pub(super) list_busy_until: u64,
     pub(super) list_changes_left: usize,
+    pub(super) disturbances_left: usize,
+    /// When a list or a node changed the last time in the middle of a change of the list: owners may be others since.
+    pub(super) disturbed_at: u64,
     /// Until then a node may come back that has not heard of removals which all others have forgotten.
     pub(super) outdated_until: u64,
     /// Who dials whom again and again, by number and life.
@@ -193,6 +196,8 @@ impl World {
             wanted: (0..plan.n_nodes).collect(),
             list_busy_until: 0,
             list_changes_left: plan.n_list_changes,
+            disturbances_left: plan.n_disturbances,
+            disturbed_at: 0,
             outdated_until: 0,
             dialers: BTreeSet::new(),
             network: Network::new(n_slots),
@@ -243,7 +248,7 @@ impl World {
             let at = start + world.rng.u64(5_000..15_000);
             world.at(at, Event::Partition);
         }
-        world.at(CHECK, Event::Check);
+        world.at(plan.check_period, Event::Check);
         world
     }
 
@@ -617,9 +622,11 @@ impl World {
             Event::Stop(n, life) => {
                 if self.is_alive(n, life) && !self.wanted.contains(&n) {
                     self.take_down(n);
+                    self.note_disturbance();
                     self.oracle.node_left(n);
                 }
             }
+            Event::Disturb(n) => self.disturb(n),
             Event::Crash => self.crash(),
             Event::Resume(n, life) => self.resume(n, life),
             Event::Restart(n) => self.restart(n),
@@ -630,7 +637,7 @@ impl World {
             Event::Check => {
                 self.report.checks += 1;
                 self.check()?;
-                self.after(CHECK, Event::Check);
+                self.after(self.plan.check_period, Event::Check);
             }
         }
         Ok(())
@@ -855,6 +862,15 @@ impl World {
         }
         let n = self.wanted[self.rng.usize(0..self.wanted.len())];
         self.crashes_left -= 1;
+        let away = self.strike(n);
+        if self.crashes_left > 0 {
+            let next = away + self.rng.u64(5_000..25_000);
+            self.after(next, Event::Crash);
+        }
+    }
+
+    /// A node crashes and is started again, or stands still and goes on. Returns after which time.
+    pub(super) fn strike(&mut self, n: usize) -> u64 {
         if self.rng.u32(0..3) == 0 {
             return self.pause(n);
         }
@@ -866,10 +882,7 @@ impl World {
             _ => self.rng.u64(8_000..25_000),
         };
         self.after(down, Event::Restart(n));
-        if self.crashes_left > 0 {
-            let next = down + self.rng.u64(5_000..25_000);
-            self.after(next, Event::Crash);
-        }
+        down
     }
 
     /// Every member is ready and has been so for a while, and no list is being changed: the next fault is a single one.
@@ -909,7 +922,7 @@ impl World {
 
     /// The process stands still, with its sockets open. Its clients give up on it and move, as official ones do after
     /// three unanswered health checks; its peers find it unreachable.
-    fn pause(&mut self, n: usize) {
+    fn pause(&mut self, n: usize) -> u64 {
         self.report.paused += 1;
         self.healed_at = None;
         let life = self.slots[n].life;
@@ -918,10 +931,7 @@ impl World {
         self.oracle.node_crashed(n);
         self.node_lost(n);
         self.after(span, Event::Resume(n, life));
-        if self.crashes_left > 0 {
-            let next = span + self.rng.u64(5_000..25_000);
-            self.after(next, Event::Crash);
-        }
+        span
     }
 
     /// It goes on: the first thing it sees is that its clients have closed their connections.
@@ -930,12 +940,20 @@ impl World {
             return;
         }
         self.healed_at = None;
-        self.oracle.node_started(n, self.now);
+        self.node_started(n);
         for id in std::mem::take(&mut self.slots[n].left_behind) {
             self.with(n, |node, now, actions| node.close_connection(id, now, actions));
         }
         self.slots[n].tick_at = self.now;
         self.at(self.now, Event::Tick(n, life, true));
+    }
+
+    /// Others wait for it to be ready, unless it has left the list.
+    fn node_started(&mut self, n: usize) {
+        self.note_disturbance();
+        if self.wanted.contains(&n) {
+            self.oracle.node_started(n, self.now);
+        }
     }
 
     fn restart(&mut self, n: usize) {
@@ -969,7 +987,7 @@ impl World {
         let node = Node::new(config, boot, now);
         node.restore(self.slots[n].disk.values().cloned().collect(), now);
         self.slots[n].node = Some(node);
-        self.oracle.node_started(n, self.now);
+        self.node_started(n);
         self.slots[n].tick_at = self.now;
         self.after(0, Event::Tick(n, life, false));
         for to in self.slots[n].list.clone().into_iter().filter(|to| *to != n) {
