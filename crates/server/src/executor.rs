@@ -26,6 +26,7 @@ use crate::net::Newcomers;
 use crate::peer::Peers;
 use crate::store::Store;
 use crate::udp::Udp;
+use crate::unread::Held;
 
 /// What a write or a forwarded write comes to: its result, and for a forwarded one where its change stands.
 pub type Answer = (Result<WriteDone, NodeError>, Option<Accepted>);
@@ -47,6 +48,7 @@ struct Shell {
     udp: OnceLock<Udp>,
     load: OnceLock<Load>,
     newcomers: OnceLock<Newcomers>,
+    held: Held,
     copy: OnceLock<EphemeralCopy>,
 }
 
@@ -66,6 +68,7 @@ impl Executor {
             udp: OnceLock::new(),
             load: OnceLock::new(),
             newcomers: OnceLock::new(),
+            held: Held::default(),
             copy: OnceLock::new(),
         }))
     }
@@ -103,6 +106,11 @@ impl Executor {
     /// Connects the places of connections that have not asked yet, for metrics; called once at start.
     pub fn set_newcomers(&self, newcomers: Newcomers) {
         let _ = self.0.newcomers.set(newcomers);
+    }
+
+    /// What all connections hold of answers that are not read yet.
+    pub fn held_answers(&self) -> &Held {
+        &self.0.held
     }
 
     /// The number of connections that have not asked anything yet.

@@ -210,6 +210,11 @@ pub fn gather(exec: &Executor, census: &Census, load: MachineLoad) -> Vec<Family
         "Bytes of messages that streams have taken and their clients not yet read",
         exec.connections().n_unread() as u64,
     );
+    gauge(
+        "rollcall_answers_unread_bytes",
+        "Bytes of answers whose clients have not read them yet; what several answers share counts several times",
+        exec.held_answers().n_bytes() as u64,
+    );
     let (n_waiting, n_most) = exec.connections().n_waiting();
     gauge(
         "rollcall_messages_waiting",

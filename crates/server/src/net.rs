@@ -29,7 +29,7 @@ use crate::clock::Clock;
 use crate::explain::Explain;
 use crate::sockets::{Accepted, Listener};
 use crate::transport::Transport;
-use crate::unread::Unread;
+use crate::unread::{Held, Unread};
 
 /// Pause after a failed accept, which mostly means that there are no free file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
@@ -45,7 +45,7 @@ const HEADER_LIMIT: Duration = Duration::from_secs(60);
 const CROWDED_LIMIT: Duration = Duration::from_secs(5);
 /// Connections that have not asked anything yet, unless set.
 const NEWCOMERS: usize = 512;
-/// How long answers may lie unread before the connection is closed: each may be as long as the longest list.
+/// How long a socket may take nothing before the connection is closed: it holds as much as the longest list.
 const UNREAD_LIMIT: Duration = Duration::from_secs(30);
 /// Calls in progress on one HTTP/2 connection: as many answers may lie unread.
 const MAX_STREAMS: u32 = 256;
@@ -105,6 +105,8 @@ pub struct Port<A> {
     pub header_limit: Duration,
     /// Places for connections that have not asked yet.
     pub newcomers: Newcomers,
+    /// Bytes of answers that are open.
+    pub held: Held,
 }
 
 impl<A: App> Port<A> {
@@ -116,6 +118,7 @@ impl<A: App> Port<A> {
             stop,
             header_limit: HEADER_LIMIT,
             newcomers: Newcomers::new(NEWCOMERS),
+            held: Held::default(),
         }
     }
 }
@@ -166,6 +169,7 @@ async fn connection<S, A>(
         stop,
         header_limit,
         newcomers,
+        held,
     } = port;
     let transport = Arc::new(Transport::new(remote, local, clock.now().wall));
     let guard = EndGuard {
@@ -173,7 +177,7 @@ async fn connection<S, A>(
         transport: transport.clone(),
     };
     let asked = Arc::new(Asked::new(place));
-    let unread = Unread::default();
+    let unread = Unread::new(held);
     let service = hyper::service::service_fn({
         let (transport, asked, unread) = (transport.clone(), asked.clone(), unread.clone());
         move |request| {
@@ -217,7 +221,7 @@ async fn connection<S, A>(
         tokio::select! {
             () = stop.cancelled() => {}
             () = mute => {}
-            () = unread.stalled(UNREAD_LIMIT) => {}
+            () = unread.stalled() => {}
             () = async {
                 transport.closing().await;
                 tokio::time::sleep(LINGER).await;

@@ -16,16 +16,39 @@ use http_body::{Frame, SizeHint};
 
 /// Longest part of an answer, in bytes.
 const PART: usize = 16 << 10;
+/// Bytes of answers, over all connections, from which on connections are closed that have not read for a short while.
+/// What several answers share counts several times.
+const HELD_MAX: usize = 256 << 20;
+/// How finely times without progress are told apart.
+pub const PERIOD: Duration = Duration::from_secs(5);
+/// Periods after which an answer is not read.
+const PATIENCE: usize = 6;
+/// The same while too much is held.
+const SHORT_PATIENCE: usize = 1;
 
 /// Marks a response that lasts as long as its connection and is quiet most of the time.
 #[derive(Clone, Copy, Debug)]
 pub struct Lasting;
 
-/// The answers of one connection that are not read to their end.
+/// Bytes of answers that are open on all connections of a process; a clone counts the same.
 #[derive(Clone, Debug, Default)]
-pub struct Unread(Arc<Count>);
+pub struct Held(Arc<AtomicUsize>);
 
-/// Open answers by the period in which each last went on: the present one, the one before, and the one before that.
+impl Held {
+    /// So many bytes.
+    pub fn n_bytes(&self) -> usize {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// The answers of one connection that are not read to their end.
+#[derive(Clone, Debug)]
+pub struct Unread {
+    count: Arc<Count>,
+    held: Held,
+}
+
+/// Open answers by the period in which each last went on: the present one, and those before it.
 #[derive(Debug, Default)]
 struct Count {
     period: AtomicUsize,
@@ -33,42 +56,54 @@ struct Count {
 }
 
 /// Periods that are told apart.
-const PERIODS: usize = 3;
+const PERIODS: usize = PATIENCE + 2;
 
 impl Count {
     fn of(&self, period: usize) -> &AtomicUsize {
-        let [a, b, c] = &self.open;
-        match period % PERIODS {
-            0 => a,
-            1 => b,
-            _ => c,
-        }
+        &self.open[period % PERIODS]
+    }
+
+    /// True when an answer has not gone on for so many whole periods before this one.
+    fn has_rested(&self, now: usize, n_periods: usize) -> bool {
+        // None is older than can be told apart: the connection would be closed.
+        (n_periods + 1..PERIODS).any(|age| self.of(now + PERIODS - age).load(Ordering::Relaxed) > 0)
     }
 }
 
 /// One open answer.
 #[derive(Debug)]
 struct Open {
-    count: Arc<Count>,
+    of: Unread,
     /// The period in which it last went on.
     at: usize,
+    /// Bytes that have not gone yet.
+    n_bytes: usize,
 }
 
 impl Open {
-    fn begin(count: &Arc<Count>) -> Self {
-        let at = count.period.load(Ordering::Relaxed);
-        count.of(at).fetch_add(1, Ordering::Relaxed);
+    fn begin(of: &Unread, n_bytes: usize) -> Self {
+        let at = of.count.period.load(Ordering::Relaxed);
+        of.count.of(at).fetch_add(1, Ordering::Relaxed);
+        of.held.0.fetch_add(n_bytes, Ordering::Relaxed);
         Open {
-            count: count.clone(),
+            of: of.clone(),
             at,
+            n_bytes,
         }
     }
 
+    fn has_gone(&mut self, n_bytes: usize) {
+        let n_bytes = n_bytes.min(self.n_bytes);
+        self.n_bytes -= n_bytes;
+        self.of.held.0.fetch_sub(n_bytes, Ordering::Relaxed);
+    }
+
     fn go_on(&mut self) {
-        let now = self.count.period.load(Ordering::Relaxed);
+        let count = &self.of.count;
+        let now = count.period.load(Ordering::Relaxed);
         if now != self.at {
-            self.count.of(now).fetch_add(1, Ordering::Relaxed);
-            self.count.of(self.at).fetch_sub(1, Ordering::Relaxed);
+            count.of(now).fetch_add(1, Ordering::Relaxed);
+            count.of(self.at).fetch_sub(1, Ordering::Relaxed);
             self.at = now;
         }
     }
@@ -76,15 +111,26 @@ impl Open {
 
 impl Drop for Open {
     fn drop(&mut self) {
-        self.count.of(self.at).fetch_sub(1, Ordering::Relaxed);
+        self.has_gone(self.n_bytes);
+        self.of.count.of(self.at).fetch_sub(1, Ordering::Relaxed);
     }
 }
 
 impl Unread {
+    /// None yet on a connection; `held` counts those of all connections.
+    pub fn new(held: Held) -> Self {
+        Unread {
+            count: Arc::default(),
+            held,
+        }
+    }
+
     /// Watches a response, unless it is [`Lasting`].
     pub fn watch(&self, response: Response<Body>) -> Response<Watched> {
         let is_lasting = response.extensions().get::<Lasting>().is_some();
-        let open = (!is_lasting).then(|| Open::begin(&self.0));
+        let n_bytes =
+            usize::try_from(http_body::Body::size_hint(response.body()).lower()).unwrap_or(usize::MAX);
+        let open = (!is_lasting).then(|| Open::begin(self, n_bytes));
         response.map(|body| Watched {
             body,
             rest: Bytes::new(),
@@ -92,16 +138,19 @@ impl Unread {
         })
     }
 
-    /// Completes when some answer has been open for `limit`, or up to twice as long, without going on.
+    /// Completes when some answer has not gone on for 30 s, or for 5 s while too much is held in all; up to 5 s later.
     ///
     /// # Cancellation
     /// Nothing is lost.
-    pub async fn stalled(&self, limit: Duration) {
+    pub async fn stalled(&self) {
         loop {
-            tokio::time::sleep(limit).await;
-            let now = self.0.period.fetch_add(1, Ordering::Relaxed) + 1;
-            // Whatever last went on before the period that has just ended. None is older: this was looked for before.
-            if self.0.of(now + PERIODS - 2).load(Ordering::Relaxed) > 0 {
+            tokio::time::sleep(PERIOD).await;
+            let now = self.count.period.fetch_add(1, Ordering::Relaxed) + 1;
+            let patience = match self.held.n_bytes() > HELD_MAX {
+                true => SHORT_PATIENCE,
+                false => PATIENCE,
+            };
+            if self.count.has_rested(now, patience) {
                 return;
             }
         }
@@ -139,6 +188,9 @@ impl http_body::Body for Watched {
             }
         }
         let length = this.rest.len().min(PART);
+        if let Some(open) = &mut this.open {
+            open.has_gone(length);
+        }
         Poll::Ready(Some(Ok(Frame::data(this.rest.split_to(length)))))
     }
 
@@ -168,10 +220,14 @@ mod tests {
 
     const LIMIT: Duration = Duration::from_secs(30);
 
-    fn long_answer(unread: &Unread) -> Watched {
+    fn answer(unread: &Unread, n_bytes: usize) -> Watched {
         unread
-            .watch(Response::new(Body::from(vec![0; 100 * PART])))
+            .watch(Response::new(Body::from(vec![0; n_bytes])))
             .into_body()
+    }
+
+    fn long_answer(unread: &Unread) -> Watched {
+        answer(unread, 100 * PART)
     }
 
     async fn read_part(answer: &mut Watched) {
@@ -181,7 +237,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn an_answer_that_does_not_go_on_is_found_whatever_else_is_read() {
-        let unread = Unread::default();
+        let unread = Unread::new(Held::default());
         let (_never, mut slowly) = (long_answer(&unread), long_answer(&unread));
         let began = Instant::now();
         let read = async {
@@ -193,14 +249,45 @@ mod tests {
         };
         tokio::select! {
             () = read => {}
-            () = unread.stalled(LIMIT) => {}
+            () = unread.stalled() => {}
         }
-        assert_eq!(began.elapsed(), 2 * LIMIT);
+        assert_eq!(began.elapsed(), LIMIT + PERIOD);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn when_too_much_is_held_in_all_whoever_does_not_read_is_found_soon() {
+        let held = Held::default();
+        let (stuck, other) = (Unread::new(held.clone()), Unread::new(held.clone()));
+        let _small = answer(&stuck, 1);
+        let mut large = answer(&other, HELD_MAX);
+        assert_eq!(held.n_bytes(), HELD_MAX + 1);
+        let began = Instant::now();
+        let read = async {
+            loop {
+                tokio::time::sleep(PERIOD / 2).await;
+                read_part(&mut large).await;
+            }
+        };
+        tokio::select! {
+            () = read => {}
+            () = other.stalled() => panic!("it reads"),
+            () = stuck.stalled() => {}
+        }
+        // At the first look too much was held no more.
+        assert_eq!(began.elapsed(), LIMIT + PERIOD);
+        let more = answer(&other, HELD_MAX);
+        let stuck = Unread::new(held.clone());
+        let _small = answer(&stuck, 1);
+        let began = Instant::now();
+        stuck.stalled().await;
+        assert_eq!(began.elapsed(), 2 * PERIOD);
+        drop((large, more));
+        assert_eq!(held.n_bytes(), 2);
     }
 
     #[tokio::test(start_paused = true)]
     async fn answers_that_go_on_slowly_or_are_over_do_not_count() {
-        let unread = Unread::default();
+        let unread = Unread::new(Held::default());
         let mut slowly = long_answer(&unread);
         drop(long_answer(&unread));
         let read = async {
@@ -213,8 +300,8 @@ mod tests {
         };
         tokio::select! {
             () = read => {}
-            () = unread.stalled(LIMIT) => panic!("nothing stalls"),
+            () = unread.stalled() => panic!("nothing stalls"),
         }
-        assert!(timeout(5 * LIMIT, unread.stalled(LIMIT)).await.is_err());
+        assert!(timeout(5 * LIMIT, unread.stalled()).await.is_err());
     }
 }

@@ -235,6 +235,7 @@ impl Process {
         let mut port = Port::new(app, clock, stop.clone());
         port.newcomers = Newcomers::new(config.newcomer_limit);
         exec.set_newcomers(port.newcomers.clone());
+        port.held = exec.held_answers().clone();
         tasks.spawn(net::serve(sockets.main, port.clone(), tasks.clone()));
         tasks.spawn(net::serve(sockets.grpc, port, tasks.clone()));
         info!(
