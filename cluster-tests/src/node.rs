@@ -5,13 +5,14 @@ use std::io::Write;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ExitStatus, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use parking_lot::Mutex;
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::client::{Client, ClientOptions};
+use crate::cluster::SOON;
 use crate::disk::Disk;
 use crate::http::Http;
 use crate::ports::Place;
@@ -198,9 +199,31 @@ impl Node {
         status
     }
 
-    /// Freezes the process (SIGSTOP): its sockets stay open and answer nothing.
+    /// Freezes the process (SIGSTOP): its sockets stay open and answer nothing. Returns when all its threads stand still:
+    /// the system stops them one after the other.
+    ///
+    /// # Panics
+    /// They do not.
     pub fn freeze(&self) {
         self.signal(Signal::STOP);
+        let begin = Instant::now();
+        while !self.is_frozen() {
+            assert!(begin.elapsed() < SOON, "{} does not stand still", self.address());
+            std::thread::yield_now();
+        }
+    }
+
+    fn is_frozen(&self) -> bool {
+        let tasks = self.pid().map(|pid| format!("/proc/{pid}/task"));
+        let Some(Ok(tasks)) = tasks.map(std::fs::read_dir) else {
+            return false;
+        };
+        let is_stopped = |status: PathBuf| {
+            let status = std::fs::read_to_string(status);
+            // One that has ended meanwhile does nothing either.
+            status.map_or(true, |text| text.contains("State:\tT"))
+        };
+        tasks.flatten().all(|task| is_stopped(task.path().join("status")))
     }
 
     /// Lets a frozen process go on (SIGCONT).
