@@ -141,7 +141,9 @@ impl Engine {
             .iter()
             .filter(|p| matches!(p.contact, Contact::Loading | Contact::Ready))
             .count();
-        let is_silent = peers.iter().any(|p| p.contact == Contact::Unknown);
+        let is_silent = peers
+            .iter()
+            .any(|p| matches!(p.contact, Contact::Unknown | Contact::Lost));
         let n_members = peers.len() + 1;
         let is_majority = n_heard + 1 > n_members / 2;
         let is_cold = !copying.has_live && (is_majority || !is_silent);

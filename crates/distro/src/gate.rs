@@ -28,6 +28,9 @@ pub enum Contact {
     Unknown,
     /// Its address refuses connections: there is no process, so nothing to wait for.
     Refused,
+    /// It answers nobody who answers this member. Beside one that serves there is nothing to wait for either: what the
+    /// member had is among the orphans that are loaded from there.
+    Lost,
     /// It answers and is itself loading.
     Loading,
     /// It answers and serves.
@@ -80,8 +83,12 @@ fn judge_progress(peers: &[PeerProgress], all_loaded: bool) -> Verdict {
     {
         return Verdict::LoadAllFrom(source.id);
     }
-    let is_known = { peers.iter() }.all(|p| !matches!(p.contact, Contact::Unknown | Contact::Differs));
     let has_ready = reachable().any(|p| p.contact == Contact::Ready);
+    let is_known = peers.iter().all(|p| match p.contact {
+        Contact::Unknown | Contact::Differs => false,
+        Contact::Lost => has_ready,
+        Contact::Refused | Contact::Loading | Contact::Ready => true,
+    });
     let n_members = peers.len() + 1;
     let is_quorum = reachable().count() + 1 > n_members / 2;
     let is_loaded = reachable().all(|p| p.is_loaded);
@@ -132,6 +139,19 @@ mod tests {
         let peers = [peer(1, Contact::Ready, true), peer(2, Contact::Unknown, false)];
         assert_eq!(at(&peers, true, 19_999), Verdict::Closed);
         assert_eq!(at(&peers, true, 20_000), Verdict::OpenByLimit);
+    }
+
+    #[test]
+    fn a_member_that_is_out_of_reach_of_all_holds_nobody_up_beside_one_that_serves() {
+        let peers = [peer(1, Contact::Ready, true), peer(2, Contact::Lost, false)];
+        assert_eq!(at(&peers, false, 4_000), Verdict::LoadAllFrom(MemberId(1)));
+        assert_eq!(at(&peers, true, 4_000), Verdict::Open);
+        let cold = [peer(1, Contact::Loading, true), peer(2, Contact::Lost, false)];
+        assert_eq!(
+            at(&cold, false, 19_999),
+            Verdict::Closed,
+            "it may hold what nobody here has"
+        );
     }
 
     #[test]

@@ -15,6 +15,7 @@ use rollcall_node::request::{ConnectionId, WriteDone};
 use rollcall_node::{Death, Node, ProbeResult, Report};
 use tokio::sync::{Notify, oneshot};
 use tracing::{debug, info, warn};
+use tracing_appender::non_blocking::ErrorCounter;
 
 use crate::clock::Clock;
 use crate::connections::{Connections, Delivery, Progress};
@@ -48,6 +49,7 @@ struct Shell {
     udp: OnceLock<Udp>,
     load: OnceLock<Load>,
     newcomers: OnceLock<Newcomers>,
+    lost_lines: OnceLock<ErrorCounter>,
     held: Held,
     copy: OnceLock<EphemeralCopy>,
 }
@@ -68,6 +70,7 @@ impl Executor {
             udp: OnceLock::new(),
             load: OnceLock::new(),
             newcomers: OnceLock::new(),
+            lost_lines: OnceLock::new(),
             held: Held::default(),
             copy: OnceLock::new(),
         }))
@@ -106,6 +109,17 @@ impl Executor {
     /// Connects the places of connections that have not asked yet, for metrics; called once at start.
     pub fn set_newcomers(&self, newcomers: Newcomers) {
         let _ = self.0.newcomers.set(newcomers);
+    }
+
+    /// Connects the count of what the log has lost, for metrics; called once at start.
+    pub fn set_lost_lines(&self, lost: ErrorCounter) {
+        let _ = self.0.lost_lines.set(lost);
+    }
+
+    /// Lines of the log that were not written, since too many waited.
+    pub fn n_lost_lines(&self) -> usize {
+        let lost = self.0.lost_lines.get();
+        lost.map_or(0, ErrorCounter::dropped_lines)
     }
 
     /// What all connections hold of answers that are not read yet.

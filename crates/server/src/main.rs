@@ -9,10 +9,13 @@ use rollcall_server::config::cli::Job;
 use rollcall_server::config::{Config, LogFormat, cli};
 use rollcall_server::log_levels::LogLevels;
 use rollcall_server::{agreement, wiring};
+use tracing_appender::non_blocking::{ErrorCounter, NonBlockingBuilder, WorkerGuard};
 use tracing_subscriber::EnvFilter;
 
 /// Exit code of wrong settings (`EX_USAGE`).
 const BAD_SETTINGS: u8 = 64;
+/// Lines of the log that may wait to be written; further ones are lost.
+const LOG_LINES: usize = 16_384;
 /// Exit code of `verify` when a node was not there to say.
 const UNCLEAR: u8 = 2;
 
@@ -38,14 +41,15 @@ fn main() -> ExitCode {
             return ExitCode::from(BAD_SETTINGS);
         }
     };
-    let log_levels = match start_log(&config) {
-        Ok(log_levels) => log_levels,
+    // The guard writes what is left when the process ends.
+    let (log_levels, lost_lines, _guard) = match start_log(&config) {
+        Ok(log) => log,
         Err(error) => {
             complain(&format!("wrong setting: log_level: {error}"));
             return ExitCode::from(BAD_SETTINGS);
         }
     };
-    match run(config, log_levels) {
+    match run(config, log_levels, lost_lines) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             complain(&format!("{error:#}"));
@@ -77,27 +81,37 @@ fn verify(nodes: &[String], patience: Duration) -> ExitCode {
     }
 }
 
-fn run(config: Config, log_levels: LogLevels) -> anyhow::Result<()> {
+fn run(config: Config, log_levels: LogLevels, lost_lines: ErrorCounter) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(config.worker_threads)
         .thread_name("rollcall")
         .enable_all()
         .build()?;
-    let result = runtime.block_on(wiring::run(config, log_levels));
+    let result = runtime.block_on(wiring::run(config, log_levels, lost_lines));
     runtime.shutdown_background(); // What is left are connections that did not end in time.
     Ok(result?)
 }
 
-fn start_log(config: &Config) -> Result<LogLevels, tracing_subscriber::filter::ParseError> {
+fn start_log(
+    config: &Config,
+) -> Result<(LogLevels, ErrorCounter, WorkerGuard), tracing_subscriber::filter::ParseError> {
     let filter: EnvFilter = config.log_level.parse()?;
     let is_terminal = std::io::IsTerminal::is_terminal(&std::io::stderr());
+    // Whoever reads the log may stand still, be gone, or have a full disk: nothing here waits for it or fails by it.
+    let (writer, guard) = NonBlockingBuilder::default()
+        .lossy(true)
+        .buffered_lines_limit(LOG_LINES)
+        .thread_name("rollcall-log")
+        .finish(std::io::stderr());
+    let lost_lines = writer.error_counter();
     let log = tracing_subscriber::fmt()
         .with_env_filter(filter)
-        .with_writer(std::io::stderr)
+        .with_writer(writer)
+        .log_internal_errors(false)
         .with_ansi(is_terminal);
     let base = config.log_level.clone();
     // The handle is of the type that the log has in the end, so it is taken last.
-    Ok(match config.log_format {
+    let levels = match config.log_format {
         LogFormat::Text => {
             let log = log.with_filter_reloading();
             let handle = log.reload_handle();
@@ -114,5 +128,6 @@ fn start_log(config: &Config) -> Result<LogLevels, tracing_subscriber::filter::P
                 handle.reload(filter).map_err(|error| error.to_string())
             })
         }
-    })
+    };
+    Ok((levels, lost_lines, guard))
 }

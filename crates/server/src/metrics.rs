@@ -256,6 +256,11 @@ pub fn gather(exec: &Executor, census: &Census, load: MachineLoad) -> Vec<Family
         "Connections and requests turned away because the process was too far behind",
         exec.load().map_or(0, Load::n_refused),
     )));
+    families.push(counter((
+        "rollcall_log_lines_lost",
+        "Lines of the log that were not written, since whoever reads it is too slow",
+        exec.n_lost_lines() as u64,
+    )));
     if let Some(store) = exec.store() {
         families.push(counter((
             "rollcall_store_failures",

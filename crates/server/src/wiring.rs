@@ -15,6 +15,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::{info, warn};
+use tracing_appender::non_blocking::ErrorCounter;
 
 use crate::client_app::{ClientApp, ClientLimits};
 use crate::clock::Clock;
@@ -76,11 +77,12 @@ impl From<PeerError> for StartError {
     }
 }
 
-/// Runs the process until a signal asks it to end. `log_levels` changes the log, which is started.
+/// Runs the process until a signal asks it to end. `log_levels` changes the log, which is started; `lost_lines` counts what
+/// could not be written of it.
 ///
 /// # Errors
 /// It cannot start, or has to give way to another process at its advertised address.
-pub async fn run(config: Config, log_levels: LogLevels) -> Result<(), StartError> {
+pub async fn run(config: Config, log_levels: LogLevels, lost_lines: ErrorCounter) -> Result<(), StartError> {
     // Everything that can fail comes first, so that a process that is up stays up.
     let mut signals = Signals::listen().map_err(StartError::Signals)?;
     let main = bind(config.address(config.port), "the main port (port)")?;
@@ -123,6 +125,7 @@ pub async fn run(config: Config, log_levels: LogLevels) -> Result<(), StartError
     };
     let process = Process::start(&config, members, clock.clone(), sockets, store, kept, log_levels).await?;
     let exec = process.exec.clone();
+    exec.set_lost_lines(lost_lines);
     // A matter of this machine, so no part of a process in a simulated network.
     let load = Load::new(config.busy_after);
     load.watch(clock, process.stop.clone());
