@@ -49,6 +49,8 @@ pub(super) struct Beating {
     /// What is on its way, and since when.
     pending: Option<Pending>,
     pub(super) pending_since: u64,
+    /// The node that was asked, and by which ticket: what it answers to another one is old.
+    asked: Option<(usize, Ticket)>,
     is_silent: bool,
 }
 
@@ -221,8 +223,12 @@ impl World {
         }
         // Answers that the node owed never come.
         for client in 0..self.clients.beating.len() {
-            let pending = self.clients.beating[client].pending.take();
-            if let Some(Pending::Register(service, weight)) = pending {
+            let beating = &mut self.clients.beating[client];
+            // One that waits for another node goes on waiting: it would overtake its own write.
+            if beating.asked.is_none_or(|(asked, _)| asked != n) {
+                continue;
+            }
+            if let Some(Pending::Register(service, weight)) = beating.pending.take() {
                 self.oracle
                     .uncertain(&service, &instance(client + 100, 9000, weight));
             }
@@ -593,23 +599,29 @@ impl World {
     fn write(&mut self, client: usize, write: HttpWrite) {
         let at = client - self.clients.sdk.len();
         self.clients.beating[at].pending_since = self.now;
+        self.clients.beating[at].asked = None;
         let Some(n) = self.node_for(at) else {
             return self.write_answered(client, None, Err(NodeError::NotReady));
         };
         let ticket: Ticket = self.ticket(n, client);
+        self.clients.beating[at].asked = Some((n, ticket));
         self.with(n, |node, now, actions| node.write(ticket, write, now, actions));
     }
 
     pub(super) fn write_answered(
         &mut self,
         client: usize,
-        by: Option<usize>,
+        asked: Option<(usize, Ticket)>,
         result: Result<WriteDone, NodeError>,
     ) {
         let at = client - self.clients.sdk.len();
+        if self.clients.beating[at].asked != asked {
+            return;
+        }
         let Some(pending) = self.clients.beating[at].pending.take() else {
             return;
         };
+        let by = asked.map(|(n, _)| n);
         if let (Some(n), Err(error)) = (by, &result) {
             self.refused(n, error);
         }

@@ -489,7 +489,7 @@ impl World {
         accepted: Option<Accepted>,
     ) {
         match self.slots[n].tickets.remove(&ticket) {
-            Some(Waiting::Client(client)) => self.write_answered(client, Some(n), result),
+            Some(Waiting::Client(client)) => self.write_answered(client, Some((n, ticket)), result),
             Some(Waiting::Forward(from, life, id)) => {
                 let reply = Node::forward_reply(result, accepted);
                 let delay = self.latency();
