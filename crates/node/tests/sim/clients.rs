@@ -11,7 +11,7 @@ use smol_str::SmolStr;
 use super::Broken;
 use super::invariants::{BEATEN_AGAIN, had_log_gap};
 use super::network::SETTLED;
-use super::oracle::Home;
+use super::oracle::{Home, Promise};
 use super::world::{Event, World};
 
 const N_SERVICES: u64 = 12;
@@ -204,6 +204,7 @@ impl World {
             rows.filter(|promise| promise.home == here)
                 .for_each(|promise| promise.is_contested = true);
         }
+        self.show_older(n);
         let is_pause = self.is_paused(n);
         for client in 0..self.clients.sdk.len() {
             if let Some((at, _, id)) = self.clients.sdk[client].connection
@@ -231,6 +232,28 @@ impl World {
             if let Some(Pending::Register(service, weight)) = beating.pending.take() {
                 self.oracle
                     .uncertain(&service, &instance(client + 100, 9000, weight));
+            }
+        }
+    }
+
+    /// A node is lost while another one stands still that clients have left for it. As long as that one counts as alive it
+    /// shows what they had there before: of the publishers of a row the living ones come first.
+    pub(super) fn show_older(&mut self, lost: usize) {
+        let still = |n: &usize| *n != lost && self.is_paused(*n);
+        let nodes: Vec<_> = (0..self.slots.len())
+            .filter(still)
+            .filter_map(|n| self.slots[n].node.as_ref())
+            .collect();
+        let is_older = |service: &ServiceKey, key: &RowKey, promise: &Promise| {
+            nodes.iter().any(|node| {
+                let view = node.registry().service(service).map(|s| s.view());
+                let held = view.as_ref().and_then(|v| v.get(&key.ip, key.port, &key.cluster));
+                held.is_some_and(|held| **held != promise.instance)
+            })
+        };
+        for ((service, key), promise) in &mut self.oracle.rows {
+            if promise.home == Home::Connection(lost) && is_older(service, key, promise) {
+                promise.is_contested = true;
             }
         }
     }
@@ -636,7 +659,8 @@ impl World {
                 self.oracle
                     .registered(&service, &row, home, true, is_whole, self.now);
                 // A node that is off the list takes writes until it has found out.
-                if by.is_none_or(|n| !self.wanted.contains(&n)) {
+                if let Some(n) = by.filter(|n| !self.wanted.contains(n)) {
+                    self.slots[n].has_lone_writes = true;
                     self.oracle.contest(&service, &row);
                 }
                 self.clients.beating[at].registered = Some((service, weight));
