@@ -135,9 +135,13 @@ impl Registry {
         n_done
     }
 
-    /// The orphans of a bucket with their connections, and the rows of connections that are about to become some; sorted
-    /// by service and row.
-    pub fn bucket_orphans(
+    /// The orphans of a bucket with their connections, sorted by service and row.
+    pub fn bucket_orphans(&self, bucket: usize) -> Vec<(ClientId, RowOp)> {
+        self.connection_rows(bucket, |_, is_orphan| is_orphan)
+    }
+
+    /// The rows of connections in a bucket that are about to become orphans, sorted in the same way.
+    pub fn bucket_doomed(
         &self,
         bucket: usize,
         is_doomed: impl Fn(ClientId) -> bool,
