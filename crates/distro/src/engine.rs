@@ -757,11 +757,17 @@ impl Engine {
         if gap > LONG_STALL {
             self.went_on.store(now.mono.0, Ordering::Relaxed);
         }
-        if gap > LONG_STALL && !self.peers().is_empty() && self.is_ready() {
+        let takes_part = !self.peers().is_empty() && !self.is_unlisted() && !self.is_leaving();
+        if gap > LONG_STALL && takes_part {
+            let was_ready = self.is_ready();
             self.close_gate(now.mono);
-            self.counters.stalls.fetch_add(1, Ordering::Relaxed);
-            self.renew_view(now.mono);
-            effects.push(Effect::Report(Report::CatchingUp));
+            // Orphans, too: what a process had published and left meanwhile was never told to this one.
+            self.load_all_again();
+            if was_ready {
+                self.counters.stalls.fetch_add(1, Ordering::Relaxed);
+                self.renew_view(now.mono);
+                effects.push(Effect::Report(Report::CatchingUp));
+            }
         }
     }
 
@@ -921,8 +927,9 @@ impl Engine {
 
     /// Looks whether the gate can open now.
     pub fn step_gate(&self, now: Now, effects: &mut Effects) {
-        // Those that do not list this member let it have nothing, however long it waits.
-        if self.is_past_gate() || self.is_leaving() || self.is_unlisted() {
+        // Those that do not list this member let it have nothing, however long it waits. What a process that has just stood
+        // still holds is old, though it may look complete until its next tick.
+        if self.is_past_gate() || self.is_leaving() || self.is_unlisted() || !self.is_awake_at(now) {
             return;
         }
         if self.with_start(|start| start.load_again.is_some_and(|due| due <= now.mono)) {
