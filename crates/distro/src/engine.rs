@@ -781,7 +781,7 @@ impl Engine {
     }
 
     /// The longest wait for all data begins anew.
-    pub(crate) fn restart_limit(&self, now: Millis) {
+    fn restart_limit(&self, now: Millis) {
         self.with_start(|start| {
             start.began = now;
             start.is_barred = false;
@@ -812,7 +812,7 @@ impl Engine {
 
     /// Before the gate: a member is dead whose rows had not all come. The others tell them as orphans once they have
     /// found out too, so the load of all rows begins again then.
-    fn note_lost(&self, id: MemberId, death: Death, now: Millis) {
+    pub(crate) fn note_lost(&self, id: MemberId, death: Death, now: Millis) {
         let is_here = |peer: Arc<Peer>| peer.inbound.lock().is_current();
         if self.is_past_gate() || self.peer(id).is_none_or(is_here) {
             return;
@@ -852,19 +852,18 @@ impl Engine {
     /// The process is there whose rows are held as orphans: they live again as soon as its link carries them, which
     /// may be later than the end of the grace of its death.
     fn prolong_grace(&self, id: MemberId, now: Millis) {
-        let Some(peer) = self.peer(id) else { return };
-        let is_same_process = {
-            let inbound = peer.inbound.lock();
-            let members = self.members.lock();
-            let boot = members
-                .peer(id)
-                .and_then(|m| m.said.as_ref())
-                .map(|said| said.boot);
-            boot.is_some() && boot == inbound.known_boot()
-        };
-        if is_same_process {
+        if self.holds_present_process(id) {
             self.graces.prolong(id, now + self.config.orphan_unreachable);
         }
+    }
+
+    /// True when what is held of a member is of the process that it has told of last.
+    pub(crate) fn holds_present_process(&self, id: MemberId) -> bool {
+        let Some(peer) = self.peer(id) else { return false };
+        let inbound = peer.inbound.lock();
+        let members = self.members.lock();
+        let said = members.peer(id).and_then(|m| m.said.as_ref());
+        said.is_some_and(|said| Some(said.boot) == inbound.known_boot())
     }
 
     /// Lets some rows become orphans or live again, and drops some whose grace is over. Returns when to go on.

@@ -88,12 +88,8 @@ impl Engine {
             }
             (true, false) => {
                 effects.push(Effect::Report(Report::Listed));
-                if self.is_past_gate() {
-                    self.begin_anew(now, effects);
-                } else {
-                    // Only from now on the others let it load.
-                    self.restart_limit(now.mono);
-                }
+                // Also when it was loading: only from now on the others let it, and what it has loaded is old.
+                self.begin_anew(now, effects);
             }
             _ => {}
         }
@@ -135,7 +131,9 @@ impl Engine {
         self.turn_all_rows(now, effects);
         for origin in self.registry.digests().origins() {
             let changes = &mut effects.changes;
-            if !self.has_alive(origin) {
+            // Of a member that lives, too, what a former process of it had is for the others to tell.
+            let is_live = origin == self.me || (self.has_alive(origin) && self.holds_present_process(origin));
+            if !is_live {
                 let mut fleet = self.registry.fleet_of(origin);
                 self.registry
                     .set_orphans(&mut fleet, true, usize::MAX, now, changes);
@@ -145,6 +143,12 @@ impl Engine {
                 && let Some(peer) = self.peer(origin)
             {
                 peer.inbound.lock().is_incomplete = true;
+            }
+        }
+        for member in self.members() {
+            if let Some(death) = member.death {
+                // Its rows come as orphans, once the others have found out too.
+                self.note_lost(member.id, death, now.mono);
             }
         }
     }
