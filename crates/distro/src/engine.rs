@@ -821,8 +821,26 @@ impl Engine {
             Death::Gone => 1,
             Death::Unreachable => u64::from(self.config.probe_misses),
         };
-        let known = now + Millis(periods * self.config.probe_interval.0);
-        self.with_start(|start| start.load_again = start.load_again.max(Some(known)));
+        self.load_again_after(periods, now);
+    }
+
+    /// The load of all members' rows begins again some periods of probes later.
+    fn load_again_after(&self, periods: u64, now: Millis) {
+        let due = now + Millis(periods * self.config.probe_interval.0);
+        self.with_start(|start| start.load_again = start.load_again.max(Some(due)));
+    }
+
+    /// Before the gate: a member is followed here as this process. If the source of the load of all rows followed another
+    /// one, the rows of the former were no orphans there, and the load begins again when they must be. Whoever never hears
+    /// of the later process does not hold the gate for longer than its limit.
+    pub(crate) fn note_process(&self, here: Followed, now: Millis) {
+        let is_other = |f: &Followed| f.member == here.member && f.boot != 0 && f.boot != here.boot;
+        let is_behind = self.with_start(|start| {
+            now.since(start.began) < self.config.gate_limit && start.must_follow.iter().any(is_other)
+        });
+        if is_behind && here.boot != 0 && !self.is_past_gate() {
+            self.load_again_after(1, now);
+        }
     }
 
     pub(crate) fn begin_grace(&self, id: MemberId, death: Death, now: Now, effects: &mut Effects) {
