@@ -870,18 +870,19 @@ impl Engine {
     /// The process is there whose rows are held as orphans: they live again as soon as its link carries them, which
     /// may be later than the end of the grace of its death.
     fn prolong_grace(&self, id: MemberId, now: Millis) {
-        if self.holds_present_process(id) {
+        let Some(peer) = self.peer(id) else { return };
+        let is_same_process = {
+            let inbound = peer.inbound.lock();
+            let members = self.members.lock();
+            let boot = members
+                .peer(id)
+                .and_then(|m| m.said.as_ref())
+                .map(|said| said.boot);
+            boot.is_some() && boot == inbound.known_boot()
+        };
+        if is_same_process {
             self.graces.prolong(id, now + self.config.orphan_unreachable);
         }
-    }
-
-    /// True when what is held of a member is of the process that it has told of last.
-    pub(crate) fn holds_present_process(&self, id: MemberId) -> bool {
-        let Some(peer) = self.peer(id) else { return false };
-        let inbound = peer.inbound.lock();
-        let members = self.members.lock();
-        let said = members.peer(id).and_then(|m| m.said.as_ref());
-        said.is_some_and(|said| Some(said.boot) == inbound.known_boot())
     }
 
     /// Lets some rows become orphans or live again, and drops some whose grace is over. Returns when to go on.

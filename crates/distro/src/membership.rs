@@ -123,18 +123,17 @@ impl Engine {
     }
 
     /// The others have gone on without this member: it serves nothing until it holds what they hold, as after a start.
-    /// Orphans, too, are theirs to tell: a client may have gone meanwhile.
+    /// What it has of their connections is old, and would be orphans that nobody else has if one of them ended before it is
+    /// followed again. Orphans, too, are theirs to tell: a client may have gone meanwhile.
     fn begin_anew(&self, now: Now, effects: &mut Effects) {
         self.close_gate(now.mono);
         self.forget_start();
         // All in one go: nobody is served here until it is done.
         self.turn_all_rows(now, effects);
         for origin in self.registry.digests().origins() {
-            let changes = &mut effects.changes;
-            // Of a member that lives, too, what a former process of it had is for the others to tell.
-            let is_live = origin == self.me || (self.has_alive(origin) && self.holds_present_process(origin));
-            if !is_live {
+            if origin != self.me {
                 let mut fleet = self.registry.fleet_of(origin);
+                let changes = &mut effects.changes;
                 self.registry
                     .set_orphans(&mut fleet, true, usize::MAX, now, changes);
             }
