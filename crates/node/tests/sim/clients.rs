@@ -258,6 +258,15 @@ impl World {
         }
     }
 
+    /// No other node lists this one, which takes registrations until it has found out.
+    fn is_off_all_lists(&self, n: usize) -> bool {
+        let others = self.slots.iter().enumerate().filter(|(m, _)| *m != n);
+        !self.wanted.contains(&n)
+            && others
+                .filter(|(_, s)| s.node.is_some())
+                .all(|(_, s)| !s.list.contains(&n))
+    }
+
     /// A client does as it was asked: it closes its connection and connects to another node.
     pub(super) fn client_moves(&mut self, n: usize, life: u64, connection: ConnectionId) {
         if !self.is_alive(n, life) {
@@ -311,6 +320,10 @@ impl World {
                     self.leave_home(service, &row, home);
                     self.oracle
                         .registered(service, &row, home, is_listed, is_whole, self.now);
+                    if self.is_off_all_lists(n) {
+                        // Nobody hears of it until the client has found out that it must go elsewhere.
+                        self.oracle.doubt(service, &row);
+                    }
                 }
             }
             Some((Err(error), _)) => {
