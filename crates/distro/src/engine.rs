@@ -757,11 +757,17 @@ impl Engine {
         if gap > LONG_STALL {
             self.went_on.store(now.mono.0, Ordering::Relaxed);
         }
-        if gap > LONG_STALL && !self.peers().is_empty() && self.is_ready() {
+        let takes_part = !self.peers().is_empty() && !self.is_unlisted() && !self.is_leaving();
+        if gap > LONG_STALL && takes_part {
+            let was_ready = self.is_ready();
             self.close_gate(now.mono);
-            self.counters.stalls.fetch_add(1, Ordering::Relaxed);
-            self.renew_view(now.mono);
-            effects.push(Effect::Report(Report::CatchingUp));
+            // Orphans, too: what a process had published and left meanwhile was never told to this one.
+            self.load_all_again();
+            if was_ready {
+                self.counters.stalls.fetch_add(1, Ordering::Relaxed);
+                self.renew_view(now.mono);
+                effects.push(Effect::Report(Report::CatchingUp));
+            }
         }
     }
 
@@ -775,7 +781,7 @@ impl Engine {
     }
 
     /// The longest wait for all data begins anew.
-    pub(crate) fn restart_limit(&self, now: Millis) {
+    fn restart_limit(&self, now: Millis) {
         self.with_start(|start| {
             start.began = now;
             start.is_barred = false;
@@ -806,7 +812,7 @@ impl Engine {
 
     /// Before the gate: a member is dead whose rows had not all come. The others tell them as orphans once they have
     /// found out too, so the load of all rows begins again then.
-    fn note_lost(&self, id: MemberId, death: Death, now: Millis) {
+    pub(crate) fn note_lost(&self, id: MemberId, death: Death, now: Millis) {
         let is_here = |peer: Arc<Peer>| peer.inbound.lock().is_current();
         if self.is_past_gate() || self.peer(id).is_none_or(is_here) {
             return;
@@ -815,8 +821,26 @@ impl Engine {
             Death::Gone => 1,
             Death::Unreachable => u64::from(self.config.probe_misses),
         };
-        let known = now + Millis(periods * self.config.probe_interval.0);
-        self.with_start(|start| start.load_again = start.load_again.max(Some(known)));
+        self.load_again_after(periods, now);
+    }
+
+    /// The load of all members' rows begins again some periods of probes later.
+    fn load_again_after(&self, periods: u64, now: Millis) {
+        let due = now + Millis(periods * self.config.probe_interval.0);
+        self.with_start(|start| start.load_again = start.load_again.max(Some(due)));
+    }
+
+    /// Before the gate: a member is followed here as this process. If the source of the load of all rows followed another
+    /// one, the rows of the former were no orphans there, and the load begins again when they must be. Whoever never hears
+    /// of the later process does not hold the gate for longer than its limit.
+    pub(crate) fn note_process(&self, here: Followed, now: Millis) {
+        let is_other = |f: &Followed| f.member == here.member && f.boot != 0 && f.boot != here.boot;
+        let is_behind = self.with_start(|start| {
+            now.since(start.began) < self.config.gate_limit && start.must_follow.iter().any(is_other)
+        });
+        if is_behind && here.boot != 0 && !self.is_past_gate() {
+            self.load_again_after(1, now);
+        }
     }
 
     pub(crate) fn begin_grace(&self, id: MemberId, death: Death, now: Now, effects: &mut Effects) {
@@ -921,8 +945,9 @@ impl Engine {
 
     /// Looks whether the gate can open now.
     pub fn step_gate(&self, now: Now, effects: &mut Effects) {
-        // Those that do not list this member let it have nothing, however long it waits.
-        if self.is_past_gate() || self.is_leaving() || self.is_unlisted() {
+        // Those that do not list this member let it have nothing, however long it waits. What a process that has just stood
+        // still holds is old, though it may look complete until its next tick.
+        if self.is_past_gate() || self.is_leaving() || self.is_unlisted() || !self.is_awake_at(now) {
             return;
         }
         if self.with_start(|start| start.load_again.is_some_and(|due| due <= now.mono)) {

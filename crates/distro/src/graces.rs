@@ -57,6 +57,11 @@ pub(crate) struct Over {
 pub(crate) struct Doomed(BTreeMap<MemberId, u64>);
 
 impl Doomed {
+    /// True when nobody's do.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// True when the rows of the connection become orphans, but for those that are some already.
     pub(crate) fn has(&self, client: ClientId) -> bool {
         let newest = self.0.get(&client.origin);
@@ -226,15 +231,19 @@ impl Graces {
         grace.has_former = true;
     }
 
-    /// What is left of the whole grace of a member, slow clients included.
+    /// What is left of the whole grace of a member's orphans, slow clients included.
     pub(crate) fn rest(&self, id: MemberId, now: Millis) -> Millis {
+        let running = self.running.lock();
+        running.get(&id).map_or(Millis(0), |g| g.slow_until.since(now))
+    }
+
+    /// The same of its rows that are still to become orphans.
+    pub(crate) fn rest_to_come(&self, id: MemberId, now: Millis) -> Millis {
         let to_come = match self.turning.lock().get(&id) {
             Some(Turning::Orphans(_, grace)) => grace.until + self.slow_extra,
             _ => Millis(0),
         };
-        let running = self.running.lock();
-        let granted = running.get(&id).map_or(Millis(0), |g| g.slow_until);
-        granted.max(to_come).since(now)
+        to_come.since(now).max(self.rest(id, now))
     }
 
     /// Ends the grace of a member that turned out to be alive and to hold its connections. False when there was none,
@@ -324,7 +333,12 @@ mod tests {
         assert!(graces.is_turning(A));
         assert!(graces.doomed().has(client(3)));
         assert!(!graces.doomed().has(client(4)), "it came later");
-        assert_eq!(graces.rest(A, Millis(10)), Millis(30));
+        assert_eq!(graces.rest_to_come(A, Millis(10)), Millis(30));
+        assert_eq!(
+            graces.rest(A, Millis(10)),
+            Millis(0),
+            "orphans from before have no new grace"
+        );
         graces.step_turning(|_, is_orphan| {
             assert!(is_orphan);
             0

@@ -362,6 +362,7 @@ impl Engine {
                 inbound.loading = Some(0);
                 inbound.is_loaded = false;
                 inbound.is_incomplete = false;
+                self.note_process(*peer.followed.lock(), now.mono);
             }
             Frame::SnapshotRows {
                 bucket,
@@ -390,7 +391,7 @@ impl Engine {
                 inbound.is_loaded = true;
                 inbound.is_ack_due = true;
             }
-            Frame::AllEnd { followed } => self.end_all_load(followed),
+            Frame::AllEnd { followed } => self.end_all_load(followed, now.mono),
             Frame::Jump { seq } => {
                 self.follow(peer, inbound, seq);
                 inbound.is_ack_due = true;
@@ -460,7 +461,7 @@ impl Engine {
         }
     }
 
-    fn end_all_load(&self, followed: Vec<Followed>) {
+    fn end_all_load(&self, followed: Vec<Followed>, now: Millis) {
         let is_unknown = |f: &Followed| {
             let id = MemberId(f.member);
             f.boot != 0 && id != self.me && self.peer(id).is_none()
@@ -473,6 +474,9 @@ impl Engine {
             start.all_loaded = true;
             start.must_follow = followed;
         });
+        for peer in self.peers().values() {
+            self.note_process(*peer.followed.lock(), now);
+        }
     }
 
     pub(crate) fn apply(&self, origin: MemberId, op: Op, now: Now, effects: &mut Effects) {

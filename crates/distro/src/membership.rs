@@ -88,12 +88,8 @@ impl Engine {
             }
             (true, false) => {
                 effects.push(Effect::Report(Report::Listed));
-                if self.is_past_gate() {
-                    self.begin_anew(now, effects);
-                } else {
-                    // Only from now on the others let it load.
-                    self.restart_limit(now.mono);
-                }
+                // Also when it was loading: only from now on the others let it, and what it has loaded is old.
+                self.begin_anew(now, effects);
             }
             _ => {}
         }
@@ -127,16 +123,17 @@ impl Engine {
     }
 
     /// The others have gone on without this member: it serves nothing until it holds what they hold, as after a start.
-    /// Orphans, too, are theirs to tell: a client may have gone meanwhile.
+    /// What it has of their connections is old, and would be orphans that nobody else has if one of them ended before it is
+    /// followed again. Orphans, too, are theirs to tell: a client may have gone meanwhile.
     fn begin_anew(&self, now: Now, effects: &mut Effects) {
         self.close_gate(now.mono);
         self.forget_start();
         // All in one go: nobody is served here until it is done.
         self.turn_all_rows(now, effects);
         for origin in self.registry.digests().origins() {
-            let changes = &mut effects.changes;
-            if !self.has_alive(origin) {
+            if origin != self.me {
                 let mut fleet = self.registry.fleet_of(origin);
+                let changes = &mut effects.changes;
                 self.registry
                     .set_orphans(&mut fleet, true, usize::MAX, now, changes);
             }
@@ -145,6 +142,12 @@ impl Engine {
                 && let Some(peer) = self.peer(origin)
             {
                 peer.inbound.lock().is_incomplete = true;
+            }
+        }
+        for member in self.members() {
+            if let Some(death) = member.death {
+                // Its rows come as orphans, once the others have found out too.
+                self.note_lost(member.id, death, now.mono);
             }
         }
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use hashbrown::HashSet;
-use rollcall_core::registry::change::{RowOp, Versioned};
+use rollcall_core::registry::change::{ClientId, RowOp, Versioned};
 use rollcall_core::registry::digest::N_BUCKETS;
 use rollcall_core::registry::repair::Scope;
 use rollcall_core::{Latencies, LatencyCounts, MemberId, Micros, Millis, Now, RowKey, ServiceKey};
@@ -168,6 +168,29 @@ impl Outbound {
             || !self.wants.is_empty()
             || self.own_bucket.is_some()
             || self.all_bucket.is_some()
+    }
+}
+
+/// Stages rows of connections as orphans of their members, each with the rest of its grace.
+fn stage_as_orphans(
+    outbound: &mut Outbound,
+    rows: Vec<(ClientId, RowOp)>,
+    rest: impl Fn(MemberId) -> Millis,
+) {
+    let mut by_origin: BTreeMap<MemberId, Vec<Op>> = BTreeMap::new();
+    for (client, op) in rows {
+        by_origin.entry(client.origin).or_default().push(Op::from(&op));
+    }
+    for (origin, rows) in by_origin {
+        let remaining = rest(origin).0;
+        for chunk in rows.chunks(MAX_ROWS) {
+            let rows = chunk.to_vec();
+            outbound.staged.push_back(Frame::Orphans {
+                origin: origin.0,
+                remaining,
+                rows,
+            });
+        }
     }
 }
 
@@ -456,23 +479,14 @@ impl Engine {
     }
 
     fn stage_orphans(&self, outbound: &mut Outbound, bucket: usize, now: Now) {
-        let mut by_origin: BTreeMap<MemberId, Vec<Op>> = BTreeMap::new();
         let doomed = self.graces.doomed();
-        let orphans = self.registry.bucket_orphans(bucket, |client| doomed.has(client));
-        for (client, op) in orphans {
-            by_origin.entry(client.origin).or_default().push(Op::from(&op));
+        if !doomed.is_empty() {
+            let rows = self.registry.bucket_doomed(bucket, |client| doomed.has(client));
+            stage_as_orphans(outbound, rows, |id| self.graces.rest_to_come(id, now.mono));
         }
-        for (origin, rows) in by_origin {
-            let remaining = self.graces.rest(origin, now.mono).0;
-            for chunk in rows.chunks(MAX_ROWS) {
-                let rows = chunk.to_vec();
-                outbound.staged.push_back(Frame::Orphans {
-                    origin: origin.0,
-                    remaining,
-                    rows,
-                });
-            }
-        }
+        // Orphans that are some already have no new grace, also while others of their member become orphans.
+        let rows = self.registry.bucket_orphans(bucket);
+        stage_as_orphans(outbound, rows, |id| self.graces.rest(id, now.mono));
     }
 
     fn snapshot_rows(&self, bucket: usize, all: bool) -> Vec<Op> {

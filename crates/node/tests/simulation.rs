@@ -18,12 +18,17 @@ const FAILED_ONCE: &[u64] = &[
 ];
 
 /// The same, of seeds in which the member list changes.
-const CHANGING_FAILED_ONCE: &[u64] = &[16, 30, 52, 57, 73, 91, 102, 114, 181, 191];
+const CHANGING_FAILED_ONCE: &[u64] = &[
+    16, 30, 52, 57, 73, 91, 102, 114, 181, 191, 62, 82, 95, 824, 982, 1089, 1096, 1224, 1613, 1989, 2336,
+];
 
 const DEFAULT_CHANGING: u64 = 30;
 
 /// The same, of seeds in which nodes fail while the member list changes.
-const DISTURBED_FAILED_ONCE: &[u64] = &[5, 41, 56, 70, 108, 137, 149, 168, 174];
+const DISTURBED_FAILED_ONCE: &[u64] = &[
+    5, 41, 56, 70, 108, 137, 149, 168, 174, 182, 221, 383, 477, 583, 719, 756, 1071, 1241, 1296, 1319, 1414,
+    1730, 1898, 1948, 2012, 2167, 3130,
+];
 
 const DEFAULT_DISTURBED: u64 = 45;
 

@@ -135,14 +135,18 @@ impl Registry {
         n_done
     }
 
-    /// The orphans of a bucket with their connections, and the rows of connections that are about to become some; sorted
-    /// by service and row.
-    pub fn bucket_orphans(
+    /// The orphans of a bucket with their connections, sorted by service and row.
+    pub fn bucket_orphans(&self, bucket: usize) -> Vec<(ClientId, RowOp)> {
+        self.connection_rows(bucket, |_, is_orphan| is_orphan)
+    }
+
+    /// The rows of connections in a bucket that are about to become orphans, sorted in the same way.
+    pub fn bucket_doomed(
         &self,
         bucket: usize,
         is_doomed: impl Fn(ClientId) -> bool,
     ) -> Vec<(ClientId, RowOp)> {
-        self.connection_rows(bucket, |client, is_orphan| is_orphan || is_doomed(client))
+        self.connection_rows(bucket, |client, is_orphan| !is_orphan && is_doomed(client))
     }
 
     /// All rows of connections in a bucket, of living ones and orphans, sorted in the same way.
@@ -186,8 +190,8 @@ impl Registry {
         found
     }
 
-    /// Takes an orphan that another member still shows. A row with a live publisher, or a newer version of the orphan, is
-    /// left alone.
+    /// Takes an orphan that another member still shows. A row with a newer live publisher, or a newer version of the orphan,
+    /// is left alone. An older live publisher may have been withdrawn since, which is heard of later.
     pub fn apply_orphan(
         &self,
         client: ClientId,
@@ -205,7 +209,10 @@ impl Registry {
         let mut published = published.lock();
         let is_taken = self.edit(service, now.mono, changes, |edit| {
             let publisher = Publisher::Connection(client);
-            let is_better = |p: &Publication| !p.is_orphan || (p.publisher == publisher && p.stamp > stamp);
+            let is_better = |p: &Publication| match p.publisher == publisher {
+                true => !p.is_orphan || p.stamp > stamp,
+                false => !p.is_orphan && p.stamp > stamp,
+            };
             let row = edit.rows.find(hash);
             let is_settled = row.is_some_and(|r| r.publications.iter().any(is_better));
             if !is_settled {

@@ -706,6 +706,30 @@ fn an_orphan_gives_way_to_its_publisher_wherever_it_appears() {
 }
 
 #[test]
+fn an_orphan_is_taken_beside_an_older_living_publisher_only() {
+    let (a, b) = (Fixture::new(A), Fixture::new(B));
+    a.publish(a.client(1), &[at(1, 1.0)]);
+    b.follow(&a);
+    let (living, tell) = (a.client(1), |client, time| {
+        let stamp = Stamp { time, member: B };
+        let changes = &mut Changes::new();
+        b.registry
+            .apply_orphan(client, &service(), Arc::new(at(1, 2.0)), stamp, b.now, changes);
+    });
+    let elsewhere = |number| ClientId {
+        origin: MemberId(3),
+        number,
+    };
+    tell(elsewhere(8), 1);
+    assert_eq!(b.registry.n_orphans(), 0);
+    tell(elsewhere(9), u64::MAX >> 1);
+    assert_eq!(b.weights(), [1.0], "the living one comes first");
+    b.apply(RowOp::ClientGone { client: living });
+    assert_eq!(b.weights(), [2.0]);
+    b.assert_digests_are_true();
+}
+
+#[test]
 fn the_orphan_of_a_slow_client_stays_when_the_others_go() {
     let (a, b) = (Fixture::new(A), Fixture::new(B));
     a.publish(a.client(1), &[at(1, 1.0)]);

@@ -11,7 +11,7 @@ use smol_str::SmolStr;
 use super::Broken;
 use super::invariants::{BEATEN_AGAIN, had_log_gap};
 use super::network::SETTLED;
-use super::oracle::Home;
+use super::oracle::{Home, Promise};
 use super::world::{Event, World};
 
 const N_SERVICES: u64 = 12;
@@ -49,6 +49,8 @@ pub(super) struct Beating {
     /// What is on its way, and since when.
     pending: Option<Pending>,
     pub(super) pending_since: u64,
+    /// The node that was asked, and by which ticket: what it answers to another one is old.
+    asked: Option<(usize, Ticket)>,
     is_silent: bool,
 }
 
@@ -202,6 +204,7 @@ impl World {
             rows.filter(|promise| promise.home == here)
                 .for_each(|promise| promise.is_contested = true);
         }
+        self.show_older(n);
         let is_pause = self.is_paused(n);
         for client in 0..self.clients.sdk.len() {
             if let Some((at, _, id)) = self.clients.sdk[client].connection
@@ -221,12 +224,47 @@ impl World {
         }
         // Answers that the node owed never come.
         for client in 0..self.clients.beating.len() {
-            let pending = self.clients.beating[client].pending.take();
-            if let Some(Pending::Register(service, weight)) = pending {
+            let beating = &mut self.clients.beating[client];
+            // One that waits for another node goes on waiting: it would overtake its own write.
+            if beating.asked.is_none_or(|(asked, _)| asked != n) {
+                continue;
+            }
+            if let Some(Pending::Register(service, weight)) = beating.pending.take() {
                 self.oracle
                     .uncertain(&service, &instance(client + 100, 9000, weight));
             }
         }
+    }
+
+    /// A node is lost while another one stands still that clients have left for it. As long as that one counts as alive it
+    /// shows what they had there before: of the publishers of a row the living ones come first.
+    pub(super) fn show_older(&mut self, lost: usize) {
+        let still = |n: &usize| *n != lost && self.is_paused(*n);
+        let nodes: Vec<_> = (0..self.slots.len())
+            .filter(still)
+            .filter_map(|n| self.slots[n].node.as_ref())
+            .collect();
+        let is_older = |service: &ServiceKey, key: &RowKey, promise: &Promise| {
+            nodes.iter().any(|node| {
+                let view = node.registry().service(service).map(|s| s.view());
+                let held = view.as_ref().and_then(|v| v.get(&key.ip, key.port, &key.cluster));
+                held.is_some_and(|held| **held != promise.instance)
+            })
+        };
+        for ((service, key), promise) in &mut self.oracle.rows {
+            if promise.home == Home::Connection(lost) && is_older(service, key, promise) {
+                promise.is_contested = true;
+            }
+        }
+    }
+
+    /// No other node lists this one, which takes registrations until it has found out.
+    fn is_off_all_lists(&self, n: usize) -> bool {
+        let others = self.slots.iter().enumerate().filter(|(m, _)| *m != n);
+        !self.wanted.contains(&n)
+            && others
+                .filter(|(_, s)| s.node.is_some())
+                .all(|(_, s)| !s.list.contains(&n))
     }
 
     /// A client does as it was asked: it closes its connection and connects to another node.
@@ -282,6 +320,10 @@ impl World {
                     self.leave_home(service, &row, home);
                     self.oracle
                         .registered(service, &row, home, is_listed, is_whole, self.now);
+                    if self.is_off_all_lists(n) {
+                        // Nobody hears of it until the client has found out that it must go elsewhere.
+                        self.oracle.doubt(service, &row);
+                    }
                 }
             }
             Some((Err(error), _)) => {
@@ -593,23 +635,29 @@ impl World {
     fn write(&mut self, client: usize, write: HttpWrite) {
         let at = client - self.clients.sdk.len();
         self.clients.beating[at].pending_since = self.now;
+        self.clients.beating[at].asked = None;
         let Some(n) = self.node_for(at) else {
             return self.write_answered(client, None, Err(NodeError::NotReady));
         };
         let ticket: Ticket = self.ticket(n, client);
+        self.clients.beating[at].asked = Some((n, ticket));
         self.with(n, |node, now, actions| node.write(ticket, write, now, actions));
     }
 
     pub(super) fn write_answered(
         &mut self,
         client: usize,
-        by: Option<usize>,
+        asked: Option<(usize, Ticket)>,
         result: Result<WriteDone, NodeError>,
     ) {
         let at = client - self.clients.sdk.len();
+        if self.clients.beating[at].asked != asked {
+            return;
+        }
         let Some(pending) = self.clients.beating[at].pending.take() else {
             return;
         };
+        let by = asked.map(|(n, _)| n);
         if let (Some(n), Err(error)) = (by, &result) {
             self.refused(n, error);
         }
@@ -624,7 +672,8 @@ impl World {
                 self.oracle
                     .registered(&service, &row, home, true, is_whole, self.now);
                 // A node that is off the list takes writes until it has found out.
-                if by.is_none_or(|n| !self.wanted.contains(&n)) {
+                if let Some(n) = by.filter(|n| !self.wanted.contains(n)) {
+                    self.slots[n].has_lone_writes = true;
                     self.oracle.contest(&service, &row);
                 }
                 self.clients.beating[at].registered = Some((service, weight));

@@ -44,7 +44,9 @@ impl World {
         self.list_busy_until = self.now + spread + SETTLE;
         if let Some(n) = joining {
             self.report.joined += 1;
-            if self.slots[n].node.is_some() && self.slots[n].left_at + REMEMBERED < self.list_busy_until {
+            let has_lone_writes = std::mem::take(&mut self.slots[n].has_lone_writes);
+            let is_outdated = self.slots[n].left_at + REMEMBERED < self.list_busy_until;
+            if self.slots[n].node.is_some() && (is_outdated || has_lone_writes) {
                 self.outdated_until = self.list_busy_until;
             }
             if self.slots[n].node.is_none() {
@@ -103,7 +105,15 @@ impl World {
     pub(super) fn save_list(&mut self, n: usize, list: Vec<usize>) {
         self.note_disturbance();
         let addresses: Vec<SmolStr> = list.iter().map(|m| SmolStr::new(&self.addresses[*m])).collect();
-        self.slots[n].list = list;
+        let mut dropped = std::mem::replace(&mut self.slots[n].list, list);
+        dropped.retain(|m| *m != n && !self.slots[n].list.contains(m));
+        for m in &dropped {
+            self.slots[*m].dropped_at = self.now;
+        }
+        if !dropped.is_empty() {
+            // To them it is lost.
+            self.show_older(n);
+        }
         // A list without the node itself is refused, and the node goes on with the one it has.
         let _ = self.with(n, |node, now, actions| node.set_members(&addresses, now, actions));
     }

@@ -82,6 +82,9 @@ pub(super) struct Switched {
     at: u64,
 }
 
+/// [`Promise::doubtful_until`] of a row that lives where nobody hears of it.
+const UNTIL_IT_MOVES: u64 = u64::MAX;
+
 /// Time in which a write reaches every member, a member that is cut off or starts included.
 const SPREAD: u64 = 80_000;
 
@@ -161,6 +164,9 @@ impl Oracle {
             promise.home = home;
             promise.home_since = now;
             promise.replicated_at = None;
+            if promise.doubtful_until == UNTIL_IT_MOVES {
+                promise.doubtful_until = 0;
+            }
             promise.is_contested = match home {
                 // The newest write, and it lives.
                 Home::Connection(_) => false,
@@ -173,6 +179,13 @@ impl Oracle {
     pub(super) fn contest(&mut self, service: &ServiceKey, instance: &Instance) {
         if let Some(promise) = self.rows.get_mut(&(service.clone(), instance.row_key())) {
             promise.is_contested = true;
+        }
+    }
+
+    /// Only the node where the row lives knows of it, until its client goes elsewhere.
+    pub(super) fn doubt(&mut self, service: &ServiceKey, instance: &Instance) {
+        if let Some(promise) = self.rows.get_mut(&(service.clone(), instance.row_key())) {
+            promise.doubtful_until = UNTIL_IT_MOVES;
         }
     }
 

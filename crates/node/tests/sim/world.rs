@@ -121,6 +121,10 @@ pub(super) struct Slot {
     pub(super) list: Vec<usize>,
     /// When it was taken off the list the last time.
     pub(super) left_at: u64,
+    /// When a node dropped it from its list the last time.
+    pub(super) dropped_at: u64,
+    /// It has taken writes off the list, of which nobody else knows, nor of their end.
+    pub(super) has_lone_writes: bool,
     /// When the standing tick is due; an event with another time is void.
     tick_at: u64,
     tickets: BTreeMap<Ticket, Waiting>,
@@ -178,6 +182,8 @@ impl World {
             left_behind: Vec::new(),
             list: (0..plan.n_nodes).collect(),
             left_at: 0,
+            dropped_at: 0,
+            has_lone_writes: false,
             tick_at: 0,
             tickets: BTreeMap::new(),
             next_ticket: 0,
@@ -489,7 +495,7 @@ impl World {
         accepted: Option<Accepted>,
     ) {
         match self.slots[n].tickets.remove(&ticket) {
-            Some(Waiting::Client(client)) => self.write_answered(client, Some(n), result),
+            Some(Waiting::Client(client)) => self.write_answered(client, Some((n, ticket)), result),
             Some(Waiting::Forward(from, life, id)) => {
                 let reply = Node::forward_reply(result, accepted);
                 let delay = self.latency();
@@ -907,6 +913,7 @@ impl World {
         self.slots[n].life += 1;
         self.slots[n].tickets.clear();
         self.slots[n].left_behind.clear();
+        self.slots[n].has_lone_writes = false;
         let broken: Vec<u64> = self
             .streams
             .iter()
