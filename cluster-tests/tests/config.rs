@@ -7,8 +7,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use cluster_tests::cluster::SOON;
 use cluster_tests::ports::{Block, GRPC, HTTP, PEER, Place};
-use cluster_tests::{AddressServer, Cluster, Node, binary, eventually};
+use cluster_tests::{AddressServer, Cluster, Http, Instance, Node, Service, binary, eventually};
 use parking_lot::Mutex;
 
 /// What a process said before it ended by itself.
@@ -364,7 +365,7 @@ async fn a_good_file_is_obeyed() -> Result<()> {
         .stderr(Stdio::null());
     let mut child = binary::spawn(&mut command)?;
     cluster_tests::reaper::watch_pid(child.id());
-    let http = cluster_tests::Http::new((block.ip(0), 7000).into());
+    let http = Http::new((block.ip(0), 7000).into());
     eventually(
         "it serves on the configured ports",
         Duration::from_secs(10),
@@ -389,5 +390,45 @@ async fn later_sources_win() -> Result<()> {
         .find(|line| line.starts_with('{'))
         .context("no line of JSON in the log")?;
     serde_json::from_str::<serde_json::Value>(line)?;
+    Ok(())
+}
+
+/// Whoever reads the log has gone: the process neither ends nor stops to answer.
+#[tokio::test]
+async fn a_log_that_nobody_reads_changes_nothing() -> Result<()> {
+    let block = Block::claim(1);
+    let place = block.place(0);
+    let bind = place.ip.to_string();
+    let mut command = binary::command();
+    command
+        .args(["--bind", &bind, "--log-level", "trace", "--data-dir", "none"])
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped());
+    let mut child = binary::spawn(&mut command)?;
+    cluster_tests::reaper::watch_pid(child.id());
+    drop(child.stderr.take());
+    let answers = async {
+        let address: SocketAddr = place.address().parse()?;
+        for at in 0..20 {
+            // A connection of its own each time.
+            let http = Http::new(address);
+            let service = Service::unique("unread-log");
+            eventually("the node answers", SOON, || async {
+                http.register(&service, &Instance::at("10.18.0.1", 80 + at))
+                    .await?
+                    .ok()
+            })
+            .await;
+        }
+        anyhow::Ok(())
+    }
+    .await;
+    let ended = child.try_wait();
+    cluster_tests::reaper::forget_pid(child.id());
+    let _ = child.kill();
+    let _ = child.wait();
+    answers?;
+    ensure!(ended?.is_none(), "the process has ended");
     Ok(())
 }
