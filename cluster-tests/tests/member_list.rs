@@ -148,6 +148,15 @@ async fn a_node_that_all_files_drop_sends_its_clients_on_and_may_come_back() -> 
         })
         .await;
     }
+    eventually(
+        "the others say that somebody asks who is no member",
+        AGREED,
+        || async {
+            ensure!(cluster.node(0).http().metric("rollcall_strangers").await? == 1.0);
+            Ok(())
+        },
+    )
+    .await;
     // It reads and does not write.
     let (service, addresses) = &providers.live[0];
     http.list(service).await?.expect(addresses)?;

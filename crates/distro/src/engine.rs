@@ -29,7 +29,7 @@ use crate::gate::{self, Contact, PeerProgress, Verdict};
 use crate::graces::{Graces, Over};
 use crate::inbound::Inbound;
 use crate::log::Log;
-use crate::members::{Death, Member, MemberTable, OwnershipView, ProbeResult};
+use crate::members::{Death, MAX_MEMBERS, Member, MemberTable, OwnershipView, ProbeResult};
 use crate::message::{Brief, Followed, FullProbe, LinkHello, LinkRefusal, Probe, State, check_names};
 use crate::outbound::Outbound;
 use crate::repairs::{Repair, Repairs};
@@ -41,6 +41,9 @@ pub(crate) const STALL: Millis = Millis(2_000);
 const LONG_STALL: Millis = Millis(4_000);
 /// Rows that become orphans, live again or are dropped in one tick, about: the end of a fleet is a little work many times.
 pub const ROWS_AT_A_TIME: usize = 256;
+
+/// A node that is no member counts as there for so long after it asked.
+const STRANGER_FOR: Millis = Millis::secs(10);
 
 /// Settings of the engine.
 #[derive(Clone)]
@@ -200,6 +203,8 @@ pub struct Engine {
     pub(crate) is_any_cut: AtomicBool,
     /// Something that this member's writes need does not work.
     is_impaired: AtomicBool,
+    /// Nodes of this cluster that no member here lists, and when each last asked.
+    strangers: Mutex<BTreeMap<MemberId, Millis>>,
     pub(crate) graces: Graces,
     pub(crate) repairs: Repairs,
     pub(crate) copying: Mutex<Copying>,
@@ -280,6 +285,7 @@ impl Engine {
             went_on: AtomicU64::new(0),
             is_any_cut: AtomicBool::new(false),
             is_impaired: AtomicBool::new(false),
+            strangers: Mutex::default(),
             registry,
             config,
         }
@@ -633,6 +639,7 @@ impl Engine {
             return Ok(self.own_probe(now));
         }
         if self.peer(from).is_none() {
+            self.note_stranger(from, now.mono);
             return Err(LinkRefusal::NotAMember {
                 member: probe.member().to_owned(),
             });
@@ -646,6 +653,24 @@ impl Engine {
             Probe::Full(_) => Probe::Full(self.full_probe(&members)),
             Probe::Brief(_) => Probe::Brief(Box::new(self.brief(from, &mut members, now))),
         })
+    }
+
+    fn note_stranger(&self, id: MemberId, now: Millis) {
+        let mut strangers = self.strangers.lock();
+        strangers.retain(|_, asked| now.since(*asked) < STRANGER_FOR);
+        if strangers.len() < MAX_MEMBERS {
+            strangers.insert(id, now);
+        }
+    }
+
+    /// How many nodes of this cluster ask this member although no member here lists them: they may go on as a cluster of
+    /// their own.
+    pub fn n_strangers(&self, now: Millis) -> usize {
+        let strangers = self.strangers.lock();
+        strangers
+            .values()
+            .filter(|asked| now.since(**asked) < STRANGER_FOR)
+            .count()
     }
 
     /// Carries out what the detector has decided.

@@ -412,6 +412,11 @@ impl Node {
             usize::from(self.is_unlisted()),
         );
         m.gauge(
+            "rollcall_strangers",
+            "Nodes of this cluster that ask this one although no member lists them, in the last 10 s",
+            self.engine.n_strangers(now.mono),
+        );
+        m.gauge(
             "rollcall_impaired",
             "1 while the disk hangs and other members own this node's services",
             usize::from(self.engine.is_impaired()),
