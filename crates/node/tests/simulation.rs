@@ -33,7 +33,7 @@ const DISTURBED_FAILED_ONCE: &[u64] = &[
 const DEFAULT_DISTURBED: u64 = 45;
 
 /// The same, of seeds in which the network falls apart.
-const PARTITIONED_FAILED_ONCE: &[u64] = &[24, 32, 36, 44, 52, 70, 79, 84, 117, 160, 163, 289];
+const PARTITIONED_FAILED_ONCE: &[u64] = &[24, 32, 36, 44, 52, 70, 79, 84, 117, 160, 163, 289, 30];
 
 const DEFAULT_PARTITIONED: u64 = 80;
 

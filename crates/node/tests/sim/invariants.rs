@@ -242,7 +242,12 @@ impl World {
                         let has_spread = self.has_spread(*n, promise);
                         let is_known = promise.replicated_at.is_some_and(|at| at + REPLICATION < now)
                             && (is_settled || has_spread);
-                        if is_held || is_known || has_spread {
+                        // What a node that fell out of a log has missed comes by digests after a cut, in the time in
+                        // which all have to hold the same; an end that follows it in the log may come before.
+                        let network = &self.network;
+                        let is_healing = network.is_whole() && !network.is_quiet_for(SETTLED, now);
+                        let has_missed = is_healing && had_log_gap(&ready);
+                        if (is_held || is_known || has_spread) && !has_missed {
                             return broken(
                                 "a live provider is in every ready node's list",
                                 format!(
