@@ -8,8 +8,8 @@
 //! the hybrid clock goes on from beyond the time at which the copy was begun.
 //!
 //! A copy is used in a cold start only: when no member that answered served when it was first heard of. Beside live members
-//! it is never read. The member with the newest copy serves first, and all others load from it: one that has
-//! lost its copy, or has an old one, would show lists that lack what the newest has.
+//! it is never read. The member with the newest copy serves first, and all others load from it: one that has lost its
+//! copy, or has an old one, would show lists that lack what the newest has.
 
 use std::collections::BTreeMap;
 

@@ -738,8 +738,9 @@ impl MemberTable {
         })
     }
 
-    /// What the next message of format 3 to a member says beside the names.
-    pub(crate) fn brief_for(&mut self, to: MemberId, names: (&str, &str), state: State, time: u64) -> Brief {
+    /// The next message of format 3 to a member: `bare`, and what there is to tell of others.
+    pub(crate) fn brief_for(&mut self, to: MemberId, bare: Brief) -> Brief {
+        let state = bare.state;
         let receiver = self.peers.iter().find(|m| m.id == to);
         let knows = receiver.and_then(|m| m.list.as_ref()).map_or(0, |list| list.hash);
         let has_mine =
@@ -760,17 +761,13 @@ impl MemberTable {
             member.watch.is_urgent &= member.watch.untold > 0;
         }
         Brief {
-            cluster: names.0.to_owned(),
-            mapper: names.1.to_owned(),
-            member: self.me.to_string(),
-            state,
-            time,
             knows,
             members,
             ask: { self.detector.asks.remove(&to) }
                 .map_or_else(Vec::new, |ids| ids.iter().map(|id| id.0).collect()),
             found: self.detector.finds.remove(&to).unwrap_or_default(),
             news,
+            ..bare
         }
     }
 }

@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
-use parking_lot::{Mutex, RwLock};
+use parking_lot::{Mutex, MutexGuard, RwLock};
 use rollcall_core::ownership::Mapper;
 use rollcall_core::registry::change::ClientId;
 use rollcall_core::{Latencies, LatencyCounts, MemberId, Millis, Now, Registry, Stamp};
@@ -487,9 +487,24 @@ impl Engine {
     }
 
     fn brief(&self, to: MemberId, members: &mut MemberTable, now: Now) -> Brief {
-        let state = self.state(members.list_hash(), members.incarnation());
-        let names = (self.config.cluster.as_str(), self.config.mapper.name());
-        members.brief_for(to, names, state, self.registry.clock().wall(now.wall).0)
+        let bare = self.bare_brief(members, now);
+        members.brief_for(to, bare)
+    }
+
+    /// What this member says of itself in a question or an answer of format 3, and nothing of others.
+    fn bare_brief(&self, members: &MemberTable, now: Now) -> Brief {
+        Brief {
+            cluster: self.config.cluster.clone(),
+            mapper: self.config.mapper.name().to_owned(),
+            member: self.config.address.to_string(),
+            state: self.state(members.list_hash(), members.incarnation()),
+            time: self.registry.clock().wall(now.wall).0,
+            knows: 0,
+            members: None,
+            ask: Vec::new(),
+            found: Vec::new(),
+            news: Vec::new(),
+        }
     }
 
     /// Takes at least this epoch. Rows and log stay: it is the same process.
@@ -591,16 +606,8 @@ impl Engine {
     pub fn own_probe(&self, now: Now) -> Probe {
         let members = self.members.lock();
         Probe::Brief(Box::new(Brief {
-            cluster: self.config.cluster.clone(),
-            mapper: self.config.mapper.name().to_owned(),
-            member: self.config.address.to_string(),
-            state: self.state(members.list_hash(), members.incarnation()),
-            time: self.registry.clock().wall(now.wall).0,
             knows: members.list_hash(),
-            members: None,
-            ask: Vec::new(),
-            found: Vec::new(),
-            news: Vec::new(),
+            ..self.bare_brief(&members, now)
         }))
     }
 
@@ -655,9 +662,15 @@ impl Engine {
         })
     }
 
-    fn note_stranger(&self, id: MemberId, now: Millis) {
+    /// The strangers that have asked a short time ago; older ones are forgotten.
+    fn strangers(&self, now: Millis) -> MutexGuard<'_, BTreeMap<MemberId, Millis>> {
         let mut strangers = self.strangers.lock();
         strangers.retain(|_, asked| now.since(*asked) < STRANGER_FOR);
+        strangers
+    }
+
+    fn note_stranger(&self, id: MemberId, now: Millis) {
+        let mut strangers = self.strangers(now);
         if strangers.len() < MAX_MEMBERS {
             strangers.insert(id, now);
         }
@@ -666,11 +679,7 @@ impl Engine {
     /// How many nodes of this cluster ask this member although no member here lists them: they may go on as a cluster of
     /// their own.
     pub fn n_strangers(&self, now: Millis) -> usize {
-        let strangers = self.strangers.lock();
-        strangers
-            .values()
-            .filter(|asked| now.since(**asked) < STRANGER_FOR)
-            .count()
+        self.strangers(now).len()
     }
 
     /// Carries out what the detector has decided.
@@ -874,7 +883,8 @@ impl Engine {
             Death::Gone => self.config.orphan_gone,
             Death::Unreachable => self.config.orphan_unreachable,
         };
-        if let Some(peer) = self.peer(id) {
+        let peer = self.peer(id);
+        if let Some(peer) = &peer {
             // From here on this member cannot relay what the other one has: it holds no live rows of it.
             peer.agreed.store(0, Ordering::Relaxed);
         }
@@ -882,7 +892,7 @@ impl Engine {
         let has_orphans = !fleet.is_empty();
         self.graces.begin_orphans(id, fleet, now.mono + grace, false);
         effects.push(Effect::Wake);
-        if let Some(peer) = self.peer(id) {
+        if let Some(peer) = peer {
             let mut inbound = peer.inbound.lock();
             inbound.has_orphans |= has_orphans;
             // What still comes by its stream would make rows of a dead member live. It dials again, and then all of

@@ -281,7 +281,7 @@ fn member_source(draft: &Draft, port: u16) -> Result<MemberSource, ConfigError> 
     Ok(MemberSource::Fixed)
 }
 
-/// The members of a name are IP addresses, this node among them.
+/// An IP address with a port, as the members are that a DNS name tells.
 fn is_ip(address: &str) -> bool {
     address.parse::<std::net::SocketAddr>().is_ok()
 }
