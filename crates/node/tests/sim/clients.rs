@@ -11,7 +11,7 @@ use smol_str::SmolStr;
 use super::Broken;
 use super::invariants::{BEATEN_AGAIN, had_log_gap};
 use super::network::SETTLED;
-use super::oracle::{Home, Promise};
+use super::oracle::Home;
 use super::world::{Event, World};
 
 pub(super) const N_SERVICES: u64 = 12;
