@@ -1,6 +1,7 @@
 //! The sending side of a link: this member's log, snapshot, digests and answers, pulled by the shell as fast as the
 //! stream takes them. Nothing is queued per peer but what the peer asked for.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -58,6 +59,8 @@ pub(crate) struct Outbound {
     is_retired: bool,
     /// Last sequence number that was handed to the stream.
     sent: u64,
+    /// Where this member's log stood when the link came up: what comes up to there was written while the peer was away.
+    missed_until: u64,
     /// Bucket that comes next in the snapshot of this member's own rows.
     own_bucket: Option<u16>,
     /// The same of the "all" load.
@@ -211,6 +214,7 @@ impl Engine {
             && !outbound.is_retired
         {
             outbound.renew(Some(link), format);
+            outbound.missed_until = self.log.head();
             if !self.is_past_gate() {
                 outbound.tell(self.cold_start());
             }
@@ -350,11 +354,47 @@ impl Engine {
             Next::Ops(first, ops) => {
                 outbound.sent = first + ops.len() as u64 - 1;
                 outbound.was_ops = true;
+                let ops = ops.iter().zip(first..).map(|(op, seq)| {
+                    if seq <= outbound.missed_until {
+                        self.wire_op(&self.renewed(op))
+                    } else {
+                        self.wire_op(op)
+                    }
+                });
                 Some(Frame::Ops {
                     first,
-                    ops: ops.iter().map(|op| self.wire_op(op)).collect(),
+                    ops: ops.collect(),
                 })
             }
+        }
+    }
+
+    /// An operation for a member that was away when it was written: of a row or record that was written again since, by
+    /// whomever, the newest version. The log of who removed it may come to that member later, and until then it would
+    /// list what is gone.
+    fn renewed<'a>(&self, op: &'a RowOp) -> Cow<'a, RowOp> {
+        match (self.registry.known(op), op) {
+            (Some(known), _) if known.version() > op.version() => Cow::Owned(known),
+            // It was removed so long ago that this is forgotten.
+            (
+                None,
+                RowOp::Versioned {
+                    service,
+                    row,
+                    stamp,
+                    value,
+                },
+            ) if !value.is_removal() => {
+                let (stamp, value) = (*stamp, value.clone());
+                let removal = Versioned { stamp, value }.removal(self.me);
+                Cow::Owned(RowOp::Versioned {
+                    service: service.clone(),
+                    row: row.clone(),
+                    stamp: removal.stamp,
+                    value: removal.value,
+                })
+            }
+            _ => Cow::Borrowed(op),
         }
     }
 

@@ -27,13 +27,15 @@ const DEFAULT_CHANGING: u64 = 30;
 /// The same, of seeds in which nodes fail while the member list changes.
 const DISTURBED_FAILED_ONCE: &[u64] = &[
     5, 41, 56, 70, 108, 137, 149, 168, 174, 182, 221, 383, 477, 583, 719, 756, 1071, 1241, 1296, 1319, 1414,
-    1730, 1898, 1948, 2012, 2167, 3130,
+    1730, 1898, 1948, 2012, 2167, 3130, 4711,
 ];
 
 const DEFAULT_DISTURBED: u64 = 45;
 
 /// The same, of seeds in which the network falls apart.
-const PARTITIONED_FAILED_ONCE: &[u64] = &[24, 32, 36, 44, 52, 70, 79, 84, 117, 160, 163, 289, 30];
+const PARTITIONED_FAILED_ONCE: &[u64] = &[
+    24, 32, 36, 44, 52, 70, 79, 84, 117, 160, 163, 289, 30, 10075, 10081, 10315, 12295, 12367,
+];
 
 const DEFAULT_PARTITIONED: u64 = 80;
 
