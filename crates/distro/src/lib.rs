@@ -3,6 +3,7 @@
 //! Every member keeps a log of what it writes and lets each peer pull it; digests in the same stream prove that both
 //! hold the same rows. Pure: no I/O, no runtime, no clock. Depends on `rollcall-core` only; `rollcall-node` drives it.
 
+mod beats;
 pub mod codec;
 pub mod convert;
 mod copy;

@@ -1,7 +1,8 @@
 //! The sending side of a link: this member's log, snapshot, digests and answers, pulled by the shell as fast as the
 //! stream takes them. Nothing is queued per peer but what the peer asked for.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::borrow::Cow;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -11,6 +12,7 @@ use rollcall_core::registry::digest::N_BUCKETS;
 use rollcall_core::registry::repair::Scope;
 use rollcall_core::{Latencies, LatencyCounts, MemberId, Micros, Millis, Now, RowKey, ServiceKey};
 
+use crate::beats::BeatQueue;
 use crate::codec::Message;
 use crate::convert::row_op;
 use crate::effect::{Effect, Effects};
@@ -28,14 +30,10 @@ const MAX_ROWS: usize = 512;
 pub(crate) const MAX_IDS: usize = 262_144;
 /// Answers that may wait on one link.
 const MAX_WANTS: usize = 1024;
-/// Rows whose beats wait to be relayed on one link.
-const MAX_BEATS: usize = 100_000;
 /// Writes per link whose acknowledgement is timed.
 const MAX_UNACKED: usize = 4096;
 /// A digest after one that differed comes so many times earlier.
 const EARLY_DIGEST: u64 = 4;
-/// How long beats are collected before they are relayed.
-const BEAT_BATCH: Millis = Millis(100);
 
 /// What a peer broke on a link.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -58,6 +56,8 @@ pub(crate) struct Outbound {
     is_retired: bool,
     /// Last sequence number that was handed to the stream.
     sent: u64,
+    /// Where this member's log stood when the link came up: what comes up to there was written while the peer was away.
+    missed_until: u64,
     /// Bucket that comes next in the snapshot of this member's own rows.
     own_bucket: Option<u16>,
     /// The same of the "all" load.
@@ -72,10 +72,7 @@ pub(crate) struct Outbound {
     last_digest: Option<Millis>,
     /// The peer has found a difference: the next digest comes early, to tell whether that is mended.
     has_differed: bool,
-    /// Beats to tell, by their owner when it is another one that this member does not reach.
-    beats: BTreeMap<(Option<MemberId>, ServiceKey), BTreeSet<RowKey>>,
-    n_beats: usize,
-    beats_since: Option<Millis>,
+    beats: BeatQueue,
     /// Last sequence number that the peer acknowledged.
     acked: u64,
     /// Where this member's log stood after some of its writes, and when they were made, until they are acknowledged.
@@ -91,8 +88,7 @@ impl Outbound {
     pub(crate) fn next_due(&self, verify_interval: Millis) -> Option<Millis> {
         self.link?;
         let digest = self.digest_due(verify_interval);
-        let beats = self.beats_since.map(|since| since + BEAT_BATCH);
-        Some(beats.map_or(digest, |b| b.min(digest)))
+        Some(self.beats.due().map_or(digest, |beats| beats.min(digest)))
     }
 
     /// When the next digest is due.
@@ -105,13 +101,12 @@ impl Outbound {
     }
 
     /// Begins anew with another link, or with none; beats that wait for the owner stay.
-    fn renew(&mut self, link: Option<LinkId>, format: u8) {
+    fn renew(&mut self, link: Option<LinkId>, format: u8, now: Now) {
+        self.beats.tell_again(now.mono);
         *self = Outbound {
             link,
             format,
             beats: std::mem::take(&mut self.beats),
-            n_beats: self.n_beats,
-            beats_since: self.beats_since,
             acked: self.acked,
             unacked: std::mem::take(&mut self.unacked),
             all_since: self.all_since,
@@ -144,7 +139,7 @@ impl Outbound {
             n_behind: head.saturating_sub(self.acked),
             n_frames: self.staged.len(),
             n_questions: self.wants.len(),
-            n_beats: self.n_beats,
+            n_beats: self.beats.len(),
             n_replies: 0,
             synced: LatencyCounts::default(),
         }
@@ -213,7 +208,8 @@ impl Engine {
             && let mut outbound = peer.outbound.lock()
             && !outbound.is_retired
         {
-            outbound.renew(Some(link), format);
+            outbound.renew(Some(link), format, now);
+            outbound.missed_until = self.log.head();
             if !self.is_past_gate() {
                 outbound.tell(self.cold_start());
             }
@@ -261,11 +257,11 @@ impl Engine {
     }
 
     /// An outbound link broke.
-    pub fn link_down(&self, link: LinkId) {
+    pub fn link_down(&self, link: LinkId, now: Now) {
         if let Some(peer) = self.outbound_peer(link) {
             let mut outbound = peer.outbound.lock();
             if outbound.link == Some(link) {
-                outbound.renew(None, 0);
+                outbound.renew(None, 0, now);
             }
         }
     }
@@ -294,19 +290,9 @@ impl Engine {
         let Some(peer) = self.peer(to) else {
             return;
         };
-        let mut outbound = peer.outbound.lock();
-        if outbound.n_beats >= MAX_BEATS {
+        let beats = &mut peer.outbound.lock().beats;
+        if !beats.add((owner, service.clone()), row, now.mono) {
             self.counters.beats_dropped.fetch_add(1, Ordering::Relaxed);
-            return;
-        }
-        outbound.beats_since.get_or_insert(now.mono);
-        if outbound
-            .beats
-            .entry((owner, service.clone()))
-            .or_default()
-            .insert(row)
-        {
-            outbound.n_beats += 1;
         }
     }
 
@@ -336,7 +322,8 @@ impl Engine {
         if let Some(frame) = outbound.staged.pop_front() {
             return Some(frame);
         }
-        self.next_beats(outbound, now)
+        let beats = outbound.beats.next(now.mono);
+        beats
             .or_else(|| self.next_ops(outbound))
             .or_else(|| self.next_digest(outbound, now))
     }
@@ -353,11 +340,47 @@ impl Engine {
             Next::Ops(first, ops) => {
                 outbound.sent = first + ops.len() as u64 - 1;
                 outbound.was_ops = true;
+                let ops = ops.iter().zip(first..).map(|(op, seq)| {
+                    if seq <= outbound.missed_until {
+                        self.wire_op(&self.renewed(op))
+                    } else {
+                        self.wire_op(op)
+                    }
+                });
                 Some(Frame::Ops {
                     first,
-                    ops: ops.iter().map(|op| self.wire_op(op)).collect(),
+                    ops: ops.collect(),
                 })
             }
+        }
+    }
+
+    /// An operation for a member that was away when it was written: of a row or record that was written again since, by
+    /// whomever, the newest version. The log of who removed it may come to that member later, and until then it would
+    /// list what is gone.
+    fn renewed<'a>(&self, op: &'a RowOp) -> Cow<'a, RowOp> {
+        match (self.registry.known(op), op) {
+            (Some(known), _) if known.version() > op.version() => Cow::Owned(known),
+            // It was removed so long ago that this is forgotten.
+            (
+                None,
+                RowOp::Versioned {
+                    service,
+                    row,
+                    stamp,
+                    value,
+                },
+            ) if !value.is_removal() => {
+                let (stamp, value) = (*stamp, value.clone());
+                let removal = Versioned { stamp, value }.removal(self.me);
+                Cow::Owned(RowOp::Versioned {
+                    service: service.clone(),
+                    row: row.clone(),
+                    stamp: removal.stamp,
+                    value: removal.value,
+                })
+            }
+            _ => Cow::Borrowed(op),
         }
     }
 
@@ -369,35 +392,6 @@ impl Engine {
             return Op::ClientGone { client: u64::MAX };
         }
         op.into()
-    }
-
-    fn next_beats(&self, outbound: &mut Outbound, now: Now) -> Option<Frame> {
-        let since = outbound.beats_since?;
-        if now.mono < since + BEAT_BATCH {
-            return None;
-        }
-        let mut rows = Vec::new();
-        let mut n_rows = 0;
-        let owner = outbound
-            .beats
-            .first_key_value()
-            .and_then(|((owner, _), _)| *owner);
-        while n_rows < MAX_ROWS
-            && let Some(entry) = outbound.beats.first_entry()
-            && entry.key().0 == owner
-        {
-            let ((_, service), keys) = entry.remove_entry();
-            n_rows += keys.len();
-            rows.push(((&service).into(), keys.iter().map(Into::into).collect()));
-        }
-        outbound.n_beats -= n_rows;
-        if outbound.beats.is_empty() {
-            outbound.beats_since = None;
-        }
-        Some(match owner {
-            Some(MemberId(owner)) => Frame::BeatsFor { owner, rows },
-            None => Frame::Beats { rows },
-        })
     }
 
     fn next_digest(&self, outbound: &mut Outbound, now: Now) -> Option<Frame> {

@@ -1,4 +1,4 @@
-//! What a member makes of another one's rows when digests differ.
+//! What a member makes of another one's rows when digests differ, and what it tells one that was away.
 
 #![allow(clippy::expect_used)]
 
@@ -7,9 +7,11 @@ mod common;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use rollcall_core::registry::change::{Changes, ClientId, RowOp};
+use rollcall_core::registry::change::{Changes, ClientId, RowOp, VersionedValue};
+use rollcall_core::registry::clean::Lives;
 use rollcall_core::registry::digest::N_BUCKETS;
 use rollcall_core::registry::records::{Record, RecordKey};
+use rollcall_core::registry::repair::Scope;
 use rollcall_core::{Instance, MemberId, Millis, Now, Registry, ServiceKey, Stamp};
 use rollcall_distro::codec::FORMAT;
 use rollcall_distro::message::{Frame, LinkHello, Op, Reply, Resume, Welcome, WireService};
@@ -19,6 +21,7 @@ use common::config;
 
 const ME: &str = "10.0.0.1:8848";
 const OTHER: &str = "10.0.0.2:8848";
+const AWAY: &str = "10.0.0.3:8848";
 const NOW: Now = Now::at(Millis(1), Millis(1_700_000_000_000));
 
 fn bucket_of(service: &ServiceKey) -> usize {
@@ -34,12 +37,7 @@ struct Linked {
 
 impl Linked {
     fn new() -> Self {
-        Linked::among(&[ME, OTHER])
-    }
-
-    fn among(list: &[&str]) -> Self {
-        let list = list.iter().map(|address| (*address).into()).collect();
-        let config = config(ME.into(), list, FORMAT);
+        let config = config(ME.into(), vec![ME.into(), OTHER.into(), AWAY.into()], FORMAT);
         let registry = Arc::new(Registry::new(MemberId::of(ME), 1, 0, NOW.mono));
         let engine = Engine::new(config, registry.clone(), 1, NOW);
         let hello = LinkHello {
@@ -135,10 +133,9 @@ fn a_row_that_another_connection_took_over_unheard_stays_listed_while_it_is_repa
 /// another member leaves: what it had is among the orphans of the steps that follow, and must be in those before, too.
 #[test]
 fn a_load_of_all_rows_in_the_middle_of_which_a_member_leaves_begins_again() {
-    const NEW: &str = "10.0.0.3:8848";
     for breaks in [false, true] {
-        let linked = Linked::among(&[ME, OTHER, NEW]);
-        let (other, new) = (MemberId::of(OTHER), MemberId::of(NEW));
+        let linked = Linked::new();
+        let (other, new) = (MemberId::of(OTHER), MemberId::of(AWAY));
         let effects = &mut Effects::default();
         let key = |n: usize| RecordKey::Switch(format!("switch-{n}").as_str().into());
         for n in 0..40 {
@@ -210,13 +207,13 @@ fn a_load_of_all_rows_in_the_middle_of_which_a_member_leaves_begins_again() {
             }
             let (bucket, is_middle) = take(frame, &mut orphans);
             if is_middle {
-                let list = [ME.into(), NEW.into()];
+                let list = [ME.into(), AWAY.into()];
                 let taken = linked.engine.set_members(&list, NOW, effects);
                 taken.expect("a list with this member");
                 linked.engine.tick(NOW, effects);
                 is_left = true;
                 if breaks {
-                    linked.engine.link_down(link);
+                    linked.engine.link_down(link, NOW);
                     link = link_up(effects);
                     ask(link, bucket, effects);
                 }
@@ -226,4 +223,84 @@ fn a_load_of_all_rows_in_the_middle_of_which_a_member_leaves_begins_again() {
         assert!(is_complete && is_left);
         assert_eq!(orphans.len(), services.len(), "the link breaks: {breaks}");
     }
+}
+
+/// The first operations that a member tells which was away since the start.
+fn told(linked: &Linked) -> Vec<Op> {
+    let welcome = Welcome {
+        resume: Resume::At { seq: 0 },
+        epoch: 1,
+        boot: 3,
+    };
+    let away = MemberId::of(AWAY);
+    let link = linked
+        .engine
+        .link_up(away, FORMAT, &welcome, NOW, &mut Effects::default());
+    match linked.engine.poll_link(link, NOW) {
+        Some(Frame::Ops { first: 1, ops }) => ops,
+        other => panic!("expected operations from the first one on: {other:?}"),
+    }
+}
+
+#[test]
+fn a_member_that_was_away_is_not_told_of_a_row_that_another_one_has_removed() {
+    let linked = Linked::new();
+    let service = ServiceKey::new("public", "G", "s");
+    let register = |port| {
+        let (changes, log) = (&mut Changes::default(), linked.engine.log());
+        let instance = Instance::at("10.1.0.1", port);
+        let written = linked
+            .registry
+            .register_beat_row(&service, instance, None, NOW, log, changes);
+        written.expect("nothing newer is there");
+        let row = Instance::at("10.1.0.1", port).row_key();
+        let bucket = bucket_of(&service);
+        let rows = linked
+            .registry
+            .bucket_rows(bucket, Scope::Origin(MemberId::of(ME)), false);
+        let written = rows
+            .into_iter()
+            .find(|op| matches!(op, RowOp::Versioned { row: r, .. } if *r == row));
+        written.expect("the row is there")
+    };
+    let (removed, kept) = (register(8000), register(8001));
+    let RowOp::Versioned { row, stamp, .. } = &removed else {
+        panic!("a versioned row")
+    };
+    let removal = RowOp::Versioned {
+        service: service.clone(),
+        row: row.clone(),
+        stamp: Stamp {
+            time: stamp.time + 1000,
+            member: MemberId::of(OTHER),
+        },
+        value: VersionedValue::NoBeat { expired: false },
+    };
+    linked.take(Frame::Ops {
+        first: 1,
+        ops: vec![Op::from(&removal)],
+    });
+    assert_eq!(told(&linked), [Op::from(&removal), Op::from(&kept)]);
+
+    let forgetful = Lives {
+        empty_service: Millis::secs(60),
+        tombstone: Millis(0),
+        operator_tombstone: Millis::secs(60),
+        over: Millis::secs(60),
+    };
+    let later = Now::at(Millis(2), NOW.wall);
+    let (changes, log) = (&mut Changes::default(), linked.engine.log());
+    linked
+        .registry
+        .clean(bucket_of(&service), forgetful, later, &|_| true, log, changes);
+    let again = RowOp::Versioned {
+        service: service.clone(),
+        row: row.clone(),
+        stamp: Stamp {
+            time: stamp.time + 1,
+            member: MemberId::of(ME),
+        },
+        value: VersionedValue::NoBeat { expired: true },
+    };
+    assert_eq!(told(&linked), [Op::from(&again), Op::from(&kept)]);
 }

@@ -112,8 +112,8 @@ impl Node {
     }
 
     /// An outbound link broke.
-    pub fn link_down(&self, link: LinkId, _now: Now, _actions: &mut Actions) {
-        self.engine.link_down(link);
+    pub fn link_down(&self, link: LinkId, now: Now, _actions: &mut Actions) {
+        self.engine.link_down(link, now);
     }
 
     /// The next frame for an outbound link; `None`: wait for [`LinkReady`](crate::action::Action::LinkReady).

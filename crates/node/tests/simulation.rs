@@ -27,14 +27,16 @@ const DEFAULT_CHANGING: u64 = 30;
 /// The same, of seeds in which nodes fail while the member list changes.
 const DISTURBED_FAILED_ONCE: &[u64] = &[
     5, 41, 56, 70, 108, 137, 149, 168, 174, 182, 221, 383, 477, 583, 719, 756, 1071, 1241, 1296, 1319, 1414,
-    1730, 1898, 1948, 2012, 2167, 3130, 742, 3481, 4160, 4425, 4621, 10008, 10092, 10115, 10291, 10325,
+    1730, 1898, 1948, 2012, 2167, 3130, 742, 3481, 4160, 4425, 4621, 4711, 10008, 10092, 10115, 10291, 10325,
     10476,
 ];
 
 const DEFAULT_DISTURBED: u64 = 45;
 
 /// The same, of seeds in which the network falls apart.
-const PARTITIONED_FAILED_ONCE: &[u64] = &[24, 32, 36, 44, 52, 70, 79, 84, 117, 160, 163, 289, 30, 390, 10286];
+const PARTITIONED_FAILED_ONCE: &[u64] = &[
+    24, 32, 36, 44, 52, 70, 79, 84, 117, 160, 163, 289, 30, 390, 10075, 10081, 10286, 10315, 12295, 12367,
+];
 
 const DEFAULT_PARTITIONED: u64 = 80;
 

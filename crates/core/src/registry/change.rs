@@ -141,6 +141,21 @@ pub struct Versioned {
     pub value: VersionedValue,
 }
 
+impl Versioned {
+    /// The removal of this version by a member: just above it, so that any newer registration wins.
+    pub fn removal(&self, by: MemberId) -> Versioned {
+        let value = match self.value.kind() {
+            VersionedKind::Beat => VersionedValue::NoBeat { expired: true },
+            VersionedKind::Override => VersionedValue::NoOverride,
+        };
+        let stamp = Stamp {
+            time: self.stamp.time + 1,
+            member: by,
+        };
+        Versioned { stamp, value }
+    }
+}
+
 /// The two kinds of versioned rows.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum VersionedKind {
@@ -157,6 +172,11 @@ impl VersionedValue {
             VersionedValue::Beat(_) | VersionedValue::NoBeat { .. } => VersionedKind::Beat,
             VersionedValue::Override(_) | VersionedValue::NoOverride => VersionedKind::Override,
         }
+    }
+
+    /// True of a removal.
+    pub fn is_removal(&self) -> bool {
+        matches!(self, VersionedValue::NoBeat { .. } | VersionedValue::NoOverride)
     }
 }
 

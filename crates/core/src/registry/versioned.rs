@@ -460,8 +460,7 @@ impl Registry {
         })
     }
 
-    /// Writes the removal of a row again that another member still holds: just above that version,
-    /// so that any newer registration wins.
+    /// Writes the removal of a row again that another member still holds.
     pub fn remove_again(
         &self,
         service: &ServiceKey,
@@ -471,16 +470,9 @@ impl Registry {
         journal: &dyn Journal,
         changes: &mut Changes,
     ) {
-        let value = match held.value.kind() {
-            VersionedKind::Beat => VersionedValue::NoBeat { expired: true },
-            VersionedKind::Override => VersionedValue::NoOverride,
-        };
-        let stamp = Stamp {
-            time: held.stamp.time + 1,
-            member: self.me(),
-        };
+        let removal = held.removal(self.me());
         self.edit(service, now.mono, changes, |edit| {
-            self.put_versioned(edit, key, Versioned { stamp, value }, now.mono, Some(journal));
+            self.put_versioned(edit, key, removal, now.mono, Some(journal));
         });
     }
 }

@@ -44,12 +44,22 @@ impl World {
         self.list_busy_until = self.now + spread + SETTLE;
         if let Some(n) = joining {
             self.report.joined += 1;
-            let has_lone_writes = std::mem::take(&mut self.slots[n].has_lone_writes);
-            let is_outdated = self.slots[n].left_at + REMEMBERED < self.list_busy_until;
-            if self.slots[n].node.is_some() && (is_outdated || has_lone_writes) {
-                self.outdated_until = self.list_busy_until;
-            }
-            if self.slots[n].node.is_none() {
+            if let Some(node) = &self.slots[n].node {
+                // Whom it still lists comes back as its guest.
+                let list = node.member_list();
+                let lists = |m: usize| list.contains(&self.addresses[m].as_str().into());
+                let is_guest = |m: usize| lists(m) && !everyone.contains(&m);
+                let back: Vec<usize> = (0..self.slots.len())
+                    .filter(|m| *m == n || is_guest(*m))
+                    .collect();
+                for m in back {
+                    let has_lone_writes = std::mem::take(&mut self.slots[m].has_lone_writes);
+                    let is_outdated = self.slots[m].left_at + REMEMBERED < self.list_busy_until;
+                    if self.slots[m].node.is_some() && (is_outdated || has_lone_writes) {
+                        self.outdated_until = self.list_busy_until;
+                    }
+                }
+            } else {
                 self.slots[n].list = self.wanted.clone();
                 let at = self.rng.u64(0..spread + 3_000);
                 self.after(at, Event::Restart(n));
