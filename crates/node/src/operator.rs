@@ -418,7 +418,7 @@ impl Node {
         );
         m.gauge(
             "rollcall_impaired",
-            "1 while the disk hangs and other members own this node's services",
+            "1 while the disk hangs under operator data and other members own this node's services",
             usize::from(self.engine.is_impaired()),
         );
         m.gauge(
