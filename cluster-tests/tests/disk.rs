@@ -47,12 +47,8 @@ async fn a_node_whose_disk_hangs_owns_nothing_and_serves_everybody() -> Result<(
         .register(&service, &Instance::at("10.19.0.1", 1))
         .await?;
     let patient = |port| Instance::at("10.19.0.1", port).patient();
-    cluster
-        .node(0)
-        .http()
-        .register(&service, &patient(2))
-        .await?
-        .ok()?;
+    let at_node_0 = cluster.node(0).http();
+    at_node_0.register(&service, &patient(2)).await?.ok()?;
     create(&cluster, 0, &Service::unique("before")).await?;
     let stored = async || {
         let waiting = cluster.node(2).http().metric("rollcall_store_waiting").await?;
@@ -81,12 +77,7 @@ async fn a_node_whose_disk_hangs_owns_nothing_and_serves_everybody() -> Result<(
         .await?;
     let newcomer = cluster.node(2).client().await?;
     newcomer.register(&service, &Instance::at("10.19.0.1", 6)).await?;
-    cluster
-        .node(0)
-        .http()
-        .deregister(&service, &patient(2))
-        .await?
-        .ok()?;
+    at_node_0.deregister(&service, &patient(2)).await?.ok()?;
     for (node, other) in [(0, 1), (2, 2), (2, 3)] {
         create(&cluster, node, &created[other]).await?;
     }
