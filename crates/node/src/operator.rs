@@ -530,6 +530,11 @@ impl Node {
             self.movers.len(),
         );
         m.gauge(
+            "rollcall_clients_closing",
+            "Clients whose connections have ended, and whose instances are about to go",
+            self.closing.len(),
+        );
+        m.gauge(
             "rollcall_writes_waiting",
             "Writes whose answer waits",
             self.pending.len(),

@@ -283,6 +283,7 @@ fn kf_061_instances_of_a_client_that_moves_stay_until_they_are_registered_anew()
         Some(0)
     );
     alone.close(arrived);
+    alone.run(1);
     for service in &services {
         assert_eq!(listed(&alone, service), (vec![], 0), "it was not asked to move");
     }
@@ -331,6 +332,7 @@ fn instances_of_clients_that_gave_up_a_node_that_stood_still_stay_until_they_are
     assert_eq!(n_listed(&alone), 2, "the second never came back");
     stay(&mut alone, &alive, 20);
     alone.close(anew);
+    alone.run(1);
     assert_eq!(
         n_listed(&alone),
         1,
@@ -357,6 +359,7 @@ fn kf_061_a_client_that_was_asked_to_move_and_never_arrives_is_gone_after_the_gr
     ask(&alone, 1);
     alone.close(asked);
     alone.close(unasked);
+    alone.run(1);
     assert_eq!(listed(&alone, &service).0, [1, 2]);
     for _ in 0..14 {
         alone.run(1_000);
@@ -370,6 +373,7 @@ fn kf_061_a_client_that_was_asked_to_move_and_never_arrives_is_gone_after_the_gr
         alone.run(1_000);
     }
     alone.close(stayed);
+    alone.run(1);
     assert_eq!(
         listed(&alone, &service).0,
         [] as [u16; 0],
