@@ -279,9 +279,10 @@ impl Node {
         self.settle(effects, now, actions);
     }
 
-    /// Asks every SDK connection to move to another member; returns how many. The shell spreads the messages.
-    pub fn reset_connections(&self, actions: &mut Actions) -> usize {
-        let serving = self.serving_members();
+    /// Asks every SDK connection to move to another member, one that was heard from since `heard_since` if there is any;
+    /// returns how many. The shell spreads the messages.
+    pub fn reset_connections(&self, heard_since: Millis, actions: &mut Actions) -> usize {
+        let serving = self.serving_members(heard_since);
         let mut n_asked = 0;
         for connection in self.connections.all().into_iter().filter(|c| c.info.is_sdk) {
             let request_id = self.pusher.next_request_id();

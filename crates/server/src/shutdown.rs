@@ -13,6 +13,9 @@ const DRAIN_STEPS: u32 = 20;
 /// Least time between the word to the members and the end, so that it and the last writes arrive.
 const FAREWELL: Duration = Duration::from_millis(200);
 
+/// How long the members may take to answer to that word: clients are sent to those that have.
+const ANSWERS: Duration = Duration::from_millis(100);
+
 /// The signals that ask the process to end.
 pub struct Signals {
     terminate: Signal,
@@ -63,16 +66,18 @@ fn has_hangup_ignored(status: &str) -> bool {
 /// Tells the members that this node leaves, and its clients to go elsewhere, spread over `time`. Returns early when
 /// no client is left.
 pub async fn drain(exec: &Executor, time: Duration) {
-    let farewell = tokio::time::sleep(if exec.node().peers().is_empty() {
-        Duration::ZERO
-    } else {
-        FAREWELL
-    });
+    let (answers, farewell) = match exec.node().peers().is_empty() {
+        true => (Duration::ZERO, Duration::ZERO),
+        false => (ANSWERS, FAREWELL),
+    };
+    let farewell = tokio::time::sleep(farewell);
     let mut actions = Actions::default();
-    exec.node().start_leaving(exec.now(), &mut actions);
+    let began = exec.now();
+    exec.node().start_leaving(began, &mut actions);
     exec.run(actions);
+    tokio::time::sleep(answers).await;
     let mut resets = Actions::default();
-    exec.node().reset_connections(&mut resets);
+    exec.node().reset_connections(began.mono, &mut resets);
     info!(
         clients = exec.connections().len(),
         asked = resets.0.len(),
