@@ -9,7 +9,7 @@ use std::sync::Arc;
 use rollcall_core::registry::change::{Changes, ClientId};
 use rollcall_core::{Instance, MemberId, Millis, Now, ServiceKey, Stamp};
 use rollcall_distro::codec::FORMAT;
-use rollcall_distro::message::{Frame, Op, Resume, Welcome};
+use rollcall_distro::message::{Frame, LinkRefusal, Op, Resume, Welcome};
 use rollcall_node::{
     Action, Actions, ConnectionId, ConnectionInfo, HttpWrite, Node, NodeConfig, ProbeResult, Push, Ticket,
     UdpTarget,
@@ -248,6 +248,51 @@ fn rows_of_a_new_process_do_not_become_orphans_with_those_of_the_former() {
     assert_ne!(fixture.node.registry().digests().root(MemberId::of(OTHER)), 0);
     fixture.most_lost(17, n_rows);
     assert_eq!(n_rows(&fixture.node), 1);
+}
+
+/// A node that is listed again drops what it has of others, which takes a while: a member that dials meanwhile does not go
+/// on from there, but tells everything.
+#[test]
+fn a_member_that_dials_while_its_rows_are_dropped_tells_them_anew() {
+    const N: u64 = 20_000;
+    let mut fixture = Fixture::new(&["10.0.0.1:8848", OTHER]);
+    let other = other_process(1, 0);
+    fixture.other_dials(&other);
+    for n in 0..N {
+        fixture.holds(n, false);
+    }
+    fixture.tick();
+    let (node, now) = (&fixture.node, clock(fixture.now));
+    let accept = || node.accept_link(&other.link_hello(), now, &mut Actions::default());
+    let (link, ..) = accept().unwrap();
+    for frame in [Frame::SnapshotBegin { seq: 0 }, Frame::SnapshotEnd] {
+        node.on_frame(link, frame, now, &mut Actions::default()).unwrap();
+    }
+    assert!(matches!(accept().unwrap().2.resume, Resume::At { .. }));
+    let refusal = LinkRefusal::NotAMember {
+        member: "10.0.0.1:8848".into(),
+    };
+    node.link_refused(MemberId::of(OTHER), &refusal, now, &mut Actions::default());
+    assert!(node.is_unlisted());
+    let answer = ProbeResult::Answer(other.own_probe(now));
+    let (link, welcome) = std::thread::scope(|scope| {
+        let dialing = scope.spawn(|| {
+            while node.is_unlisted() {
+                std::thread::yield_now();
+            }
+            let (link, _, welcome) = accept().unwrap();
+            (link, welcome)
+        });
+        node.probe_done(MemberId::of(OTHER), answer, now, &mut Actions::default());
+        dialing.join().unwrap()
+    });
+    assert_eq!(n_rows(node), 0);
+    let nothing = Frame::Beats { rows: Vec::new() };
+    let is_in_use = node.on_frame(link, nothing, now, &mut Actions::default()).is_ok();
+    assert!(
+        !is_in_use || matches!(welcome.resume, Resume::Fresh),
+        "{welcome:?}"
+    );
 }
 
 #[test]
