@@ -171,6 +171,40 @@ async fn a_node_that_all_files_drop_sends_its_clients_on_and_may_come_back() -> 
     unbroken(&watch)
 }
 
+/// Two members that the others drop together know each other, and would be a cluster of their own with a part of the
+/// instances.
+#[tokio::test]
+async fn members_that_are_dropped_together_do_not_go_on_by_themselves() -> Result<()> {
+    let cluster = Cluster::builder(5).member_file().start().await;
+    let providers = Providers::start(&cluster, &[0, 3, 4]).await?;
+    let watch = Watch::start(vec![cluster.node(0).http()], providers.live.clone());
+    for node in 0..3 {
+        fs::write(cluster.member_file(node), cluster.member_text(&[0, 1, 2]))?;
+    }
+    cluster.agree_on(&[0, 1, 2], AGREED).await;
+    for node in [3, 4] {
+        let http = cluster.node(node).http();
+        eventually("a node that is dropped knows it", AGREED, || async {
+            ensure!(!http.is_ready().await?);
+            Ok(())
+        })
+        .await;
+        let refused = http
+            .register(&Service::unique("refused"), &Instance::at("10.13.0.3", 80))
+            .await?;
+        refused.refused(503, "ISOLATION")?;
+    }
+    let kept: Vec<_> = (0..3).map(|node| cluster.node(node).grpc_address()).collect();
+    for client in &providers.sdk {
+        eventually("the client is at a node that is left", AGREED, || async {
+            ensure!(client.server().is_some_and(|server| kept.contains(&server)));
+            Ok(())
+        })
+        .await;
+    }
+    unbroken(&watch)
+}
+
 /// KF-081: a member that is down is dialed until it is taken out of the list, and then no more.
 #[tokio::test]
 async fn a_member_that_is_down_is_left_alone_once_it_is_out() -> Result<()> {

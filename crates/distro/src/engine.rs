@@ -17,6 +17,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use parking_lot::{Mutex, MutexGuard, RwLock};
 use rollcall_core::ownership::Mapper;
 use rollcall_core::registry::change::ClientId;
+use rollcall_core::registry::digest::N_BUCKETS;
 use rollcall_core::{Latencies, LatencyCounts, MemberId, Millis, Now, Registry, Stamp};
 use smol_str::SmolStr;
 
@@ -544,7 +545,7 @@ impl Engine {
     pub fn tick(&self, now: Now, effects: &mut Effects) -> Millis {
         self.notice_stall(now, effects);
         self.members.lock().tick(now.mono);
-        self.carry_out(now, effects);
+        self.carry_out(false, now, effects);
         let mut next = self.members.lock().plan_tick();
         for peer in self.peers().values() {
             if let Some(due) = peer.outbound.lock().next_due(self.config.verify_interval) {
@@ -624,8 +625,7 @@ impl Engine {
             self.note_cold(said);
         }
         self.members.lock().note(to, &result, now.mono);
-        self.take_turnover(now, effects);
-        self.carry_out(now, effects);
+        self.carry_out(true, now, effects);
     }
 
     /// The planted [`Fault::NoReturn`].
@@ -654,7 +654,7 @@ impl Engine {
         self.follow_clock(probe, now);
         self.note_cold(probe);
         self.members.lock().note_said(probe, now.mono);
-        self.carry_out(now, effects);
+        self.carry_out(false, now, effects);
         let mut members = self.members.lock();
         Ok(match probe {
             Probe::Full(_) => Probe::Full(self.full_probe(&members)),
@@ -682,13 +682,18 @@ impl Engine {
         self.strangers(now).len()
     }
 
-    /// Carries out what the detector has decided.
-    pub(crate) fn carry_out(&self, now: Now, effects: &mut Effects) {
+    /// Carries out what the detector has decided. `may_turn`: there may be other members than before in any case.
+    pub(crate) fn carry_out(&self, may_turn: bool, now: Now, effects: &mut Effects) {
         let steps = self.members.lock().take_steps();
         for (id, death) in &steps.died {
             self.note_lost(*id, *death, now.mono);
         }
-        if steps.is_news || !steps.died.is_empty() || !steps.back.is_empty() || !steps.cut.is_empty() {
+        if may_turn
+            || steps.is_news
+            || !steps.died.is_empty()
+            || !steps.back.is_empty()
+            || !steps.cut.is_empty()
+        {
             self.take_turnover(now, effects);
         }
         for id in steps.back {
@@ -773,7 +778,7 @@ impl Engine {
             members.doubt(id);
             members.look(now.mono);
         }
-        self.carry_out(now, effects);
+        self.carry_out(false, now, effects);
     }
 
     /// What the failure detector has counted.
@@ -859,7 +864,7 @@ impl Engine {
     }
 
     /// The load of all members' rows begins again some periods of probes later.
-    fn load_again_after(&self, periods: u64, now: Millis) {
+    pub(crate) fn load_again_after(&self, periods: u64, now: Millis) {
         let due = now + Millis(periods * self.config.probe_interval.0);
         self.with_start(|start| start.load_again = start.load_again.max(Some(due)));
     }
@@ -1061,7 +1066,7 @@ impl Engine {
                 return None;
             }
             start.all_from = Some((source, link));
-            Some(start.all_bucket)
+            Some(start.all_bucket.min(N_BUCKETS as u16 - 1))
         });
         if let Some(bucket) = bucket {
             inbound.want_all(bucket);

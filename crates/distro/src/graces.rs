@@ -6,6 +6,7 @@
 //! [`ClientId::returns_slowly`]: rollcall_core::registry::change::ClientId::returns_slowly
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use rollcall_core::registry::change::ClientId;
@@ -21,6 +22,8 @@ pub(crate) struct Graces {
     running: Mutex<BTreeMap<MemberId, Grace>>,
     /// Members whose orphans are being dropped, with the connections that are left.
     dropping: Mutex<BTreeMap<MemberId, Fleet>>,
+    /// How often rows of a member have begun to become orphans, or a member has left.
+    n_ends: AtomicU64,
 }
 
 /// The rows of a member become orphans, or live again, some at a time.
@@ -77,7 +80,19 @@ impl Graces {
             turning: Mutex::default(),
             running: Mutex::default(),
             dropping: Mutex::default(),
+            n_ends: AtomicU64::new(0),
         }
+    }
+
+    /// A member leaves: before it is taken out of the peers.
+    pub(crate) fn note_end(&self) {
+        self.n_ends.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Changes whenever rows begin to become orphans, and whenever a member leaves. Whoever reads all orphans in several
+    /// steps has missed some if it is another one at the end.
+    pub(crate) fn n_ends(&self) -> u64 {
+        self.n_ends.load(Ordering::Relaxed)
     }
 
     /// What a member's connections have registered becomes orphans, some at a time, and those stay until then. `former`:
@@ -89,6 +104,7 @@ impl Graces {
         if fleet.is_empty() {
             return;
         }
+        self.note_end();
         let mut turning = self.turning.lock();
         let mut grace = Grace::default();
         if let Some(Turning::Orphans(_, begun)) = turning.get(&id) {

@@ -468,7 +468,7 @@ impl Engine {
         };
         if followed.iter().any(is_unknown) {
             // A member has just left the list, and the source did not know yet: its rows were no orphans there.
-            return self.load_all_again();
+            return self.load_again_after(1, now);
         }
         self.with_start(|start| {
             start.all_loaded = true;

@@ -283,10 +283,16 @@ impl MemberTable {
         { reached }.all(is_same)
     }
 
-    /// Whoever answers says that it does not know this member.
+    /// Whoever answers says that it does not know this member, or as many say so as there are that know it, itself included:
+    /// members that are dropped together must not go on as a cluster of their own.
     pub fn is_unlisted(&self) -> bool {
-        let disowns = |m: &Member| m.disowns && m.death.is_none();
-        self.peers.iter().any(disowns) && !self.peers.iter().any(Member::is_reachable)
+        let n_disown = self
+            .peers
+            .iter()
+            .filter(|m| m.disowns && m.death.is_none())
+            .count();
+        let n_know = self.peers.iter().filter(|m| m.is_reachable()).count();
+        n_disown > 0 && (n_know == 0 || n_disown > n_know)
     }
 
     /// The other members, sorted by address.
@@ -820,6 +826,23 @@ mod tests {
         table.note(c, &ProbeResult::Refused, Millis(1));
         assert!(table.is_unlisted());
         table.note(a, &answer(said("a:1", true)), Millis(2));
+        assert!(!table.is_unlisted());
+    }
+
+    #[test]
+    fn members_that_are_dropped_together_are_unlisted_though_they_know_each_other() {
+        let ids = ["a:1", "c:1", "d:1", "e:1"].map(|address| (MemberId::of(address), address));
+        let mut table = table(&["a:1", "b:1", "c:1", "d:1", "e:1"]);
+        for (id, address) in ids {
+            table.note(id, &answer(said(address, true)), Millis(0));
+        }
+        table.note_disowned(ids[0].0);
+        assert!(!table.is_unlisted(), "one against four");
+        table.note_disowned(ids[1].0);
+        assert!(!table.is_unlisted(), "two against three");
+        table.note_disowned(ids[2].0);
+        assert!(table.is_unlisted(), "three against two");
+        table.note(ids[2].0, &answer(said("d:1", true)), Millis(1));
         assert!(!table.is_unlisted());
     }
 

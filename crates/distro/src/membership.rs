@@ -109,6 +109,9 @@ impl Engine {
             self.log.set_capacity(self.config.log_capacity);
             self.note_ready_once(now);
         }
+        if !turnover.left.is_empty() {
+            self.graces.note_end();
+        }
         let retired = turnover.left.iter().filter_map(|member| peers.remove(&member.id));
         let retired = retired.collect();
         for id in &turnover.joined {

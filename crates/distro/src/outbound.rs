@@ -65,6 +65,8 @@ pub(crate) struct Outbound {
     own_bucket: Option<u16>,
     /// The same of the "all" load.
     all_bucket: Option<u16>,
+    /// What [`Graces::n_ends`](crate::graces::Graces::n_ends) was when the "all" load began.
+    all_since: Option<u64>,
     /// Frames made together that must follow each other.
     staged: VecDeque<Frame>,
     wants: VecDeque<Reply>,
@@ -115,6 +117,7 @@ impl Outbound {
             beats_since: self.beats_since,
             acked: self.acked,
             unacked: std::mem::take(&mut self.unacked),
+            all_since: self.all_since,
             ..Outbound::default()
         };
     }
@@ -467,6 +470,11 @@ impl Engine {
         }
         outbound.staged.push_back(if all {
             let followed = self.followed();
+            // Looked at after whom this member follows: who is not among them any more has its rows told as orphans.
+            let ends = Some(self.graces.n_ends());
+            if std::mem::replace(&mut outbound.all_since, ends) != ends {
+                return Some(0);
+            }
             Frame::AllEnd { followed }
         } else {
             Frame::SnapshotEnd
@@ -538,7 +546,9 @@ impl Engine {
                 if usize::from(bucket) >= N_BUCKETS {
                     return Err(LinkError::Protocol("bucket out of range"));
                 }
-                outbound.all_bucket = Some(bucket);
+                let ends = Some(self.graces.n_ends());
+                let goes_on = std::mem::replace(&mut outbound.all_since, ends) == ends;
+                outbound.all_bucket = Some(if goes_on { bucket } else { 0 });
                 effects.push(Effect::LinkReady(peer.id));
             }
             Reply::Offer { rows } => {

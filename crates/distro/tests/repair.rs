@@ -4,13 +4,15 @@
 
 mod common;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use rollcall_core::registry::change::{Changes, ClientId, RowOp};
 use rollcall_core::registry::digest::N_BUCKETS;
+use rollcall_core::registry::records::{Record, RecordKey};
 use rollcall_core::{Instance, MemberId, Millis, Now, Registry, ServiceKey, Stamp};
 use rollcall_distro::codec::FORMAT;
-use rollcall_distro::message::{Frame, LinkHello, Op, Reply};
+use rollcall_distro::message::{Frame, LinkHello, Op, Reply, Resume, Welcome, WireService};
 use rollcall_distro::{Effects, Engine, LinkId};
 
 use common::config;
@@ -32,7 +34,12 @@ struct Linked {
 
 impl Linked {
     fn new() -> Self {
-        let config = config(ME.into(), vec![ME.into(), OTHER.into()], FORMAT);
+        Linked::among(&[ME, OTHER])
+    }
+
+    fn among(list: &[&str]) -> Self {
+        let list = list.iter().map(|address| (*address).into()).collect();
+        let config = config(ME.into(), list, FORMAT);
         let registry = Arc::new(Registry::new(MemberId::of(ME), 1, 0, NOW.mono));
         let engine = Engine::new(config, registry.clone(), 1, NOW);
         let hello = LinkHello {
@@ -122,4 +129,101 @@ fn a_row_that_another_connection_took_over_unheard_stays_listed_while_it_is_repa
     linked.take(ids);
     assert_eq!(linked.questions(), []);
     assert_eq!(linked.publishers(&service), (vec![client(200)], 1));
+}
+
+/// A starting member loads the rows of all from one that is ready, in many steps, over links that break. Meanwhile
+/// another member leaves: what it had is among the orphans of the steps that follow, and must be in those before, too.
+#[test]
+fn a_load_of_all_rows_in_the_middle_of_which_a_member_leaves_begins_again() {
+    const NEW: &str = "10.0.0.3:8848";
+    for breaks in [false, true] {
+        let linked = Linked::among(&[ME, OTHER, NEW]);
+        let (other, new) = (MemberId::of(OTHER), MemberId::of(NEW));
+        let effects = &mut Effects::default();
+        let key = |n: usize| RecordKey::Switch(format!("switch-{n}").as_str().into());
+        for n in 0..40 {
+            let record = Some(Record::Switch("on".into()));
+            let (log, changes) = (linked.engine.log(), &mut effects.changes);
+            linked.registry.set_record(&key(n), record, NOW, log, changes);
+        }
+        let services: Vec<_> = (0..20)
+            .map(|n| ServiceKey::new("public", "G", &format!("s{n}")))
+            .collect();
+        let publish = |(n, service): (usize, &ServiceKey)| {
+            Op::from(&RowOp::Publish {
+                client: ClientId::new(other, 1, false),
+                service: service.clone(),
+                instance: Arc::new(Instance::at("10.1.0.1", 8000)),
+                stamp: Stamp {
+                    time: n as u64 + 1,
+                    member: other,
+                },
+            })
+        };
+        let ops = services.iter().enumerate().map(publish).collect();
+        linked.take(Frame::Ops { first: 1, ops });
+
+        let link_up = |effects: &mut Effects| {
+            let welcome = Welcome {
+                resume: Resume::At { seq: 0 },
+                epoch: 1,
+                boot: 9,
+            };
+            linked.engine.link_up(new, FORMAT, &welcome, NOW, effects)
+        };
+        let mut link = link_up(effects);
+        let ask = |link, bucket, effects: &mut Effects| {
+            let asked = linked
+                .engine
+                .on_reply(link, Reply::WantAll { bucket }, NOW, effects);
+            asked.expect("a question on the link in use");
+        };
+        ask(link, 0, effects);
+        // What the new member holds at the end, and how far it got.
+        let (mut loaded, mut orphans) = (0, BTreeSet::new());
+        let mut n_rows = 0;
+        let mut take = |frame: Frame, orphans: &mut BTreeSet<WireService>| match frame {
+            Frame::SnapshotRows {
+                bucket, all: true, ..
+            } => {
+                n_rows += 1;
+                loaded = bucket + 1;
+                (loaded, n_rows == 10)
+            }
+            Frame::Orphans { rows, .. } => {
+                for op in rows {
+                    if let Op::Publish { service, .. } = op {
+                        orphans.insert(service);
+                    }
+                }
+                (loaded, false)
+            }
+            _ => (loaded, false),
+        };
+        let mut is_left = false;
+        let is_complete = (0..10_000).any(|_| {
+            let Some(frame) = linked.engine.poll_link(link, NOW) else {
+                return false;
+            };
+            if matches!(frame, Frame::AllEnd { .. }) {
+                return true;
+            }
+            let (bucket, is_middle) = take(frame, &mut orphans);
+            if is_middle {
+                let list = [ME.into(), NEW.into()];
+                let taken = linked.engine.set_members(&list, NOW, effects);
+                taken.expect("a list with this member");
+                linked.engine.tick(NOW, effects);
+                is_left = true;
+                if breaks {
+                    linked.engine.link_down(link);
+                    link = link_up(effects);
+                    ask(link, bucket, effects);
+                }
+            }
+            false
+        });
+        assert!(is_complete && is_left);
+        assert_eq!(orphans.len(), services.len(), "the link breaks: {breaks}");
+    }
 }

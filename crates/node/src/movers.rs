@@ -30,7 +30,7 @@ struct Mover {
     client: ClientId,
     /// Until when what it registered stays.
     until: Millis,
-    /// Since when somebody else has published its rows.
+    /// Since when somebody else publishes its rows.
     superseded: BTreeMap<(ServiceKey, u64), Millis>,
 }
 
@@ -121,10 +121,12 @@ impl Node {
 
     /// True when nothing of the client is left here.
     fn withdraw_superseded(&self, mover: &mut Mover, now: Now, effects: &mut Effects) -> bool {
+        let former = std::mem::take(&mut mover.superseded);
         for (service, rows) in self.registry.superseded(mover.client) {
             for hash in rows {
                 let row = (service.clone(), hash);
-                mover.superseded.entry(row).or_insert(now.mono);
+                let since = former.get(&row).copied().unwrap_or(now.mono);
+                mover.superseded.insert(row, since);
             }
         }
         let mut due: BTreeMap<ServiceKey, Vec<u64>> = BTreeMap::new();

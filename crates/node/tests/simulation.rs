@@ -1,7 +1,7 @@
 //! Whole clusters in deterministic simulation: the same node type that the server runs.
 //!
 //! `ROLLCALL_SIM_SEED=n` runs one seed, `ROLLCALL_SIM_SEEDS=n` runs that many instead of the default, from
-//! `ROLLCALL_SIM_FROM` on; `ROLLCALL_SIM_TRACE=1` prints every event.
+//! `ROLLCALL_SIM_FROM` on; `ROLLCALL_SIM_TRACE=1` prints every event, `ROLLCALL_SIM_ROW` one row (`sim/watch.rs`).
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -27,18 +27,19 @@ const DEFAULT_CHANGING: u64 = 30;
 /// The same, of seeds in which nodes fail while the member list changes.
 const DISTURBED_FAILED_ONCE: &[u64] = &[
     5, 41, 56, 70, 108, 137, 149, 168, 174, 182, 221, 383, 477, 583, 719, 756, 1071, 1241, 1296, 1319, 1414,
-    1730, 1898, 1948, 2012, 2167, 3130,
+    1730, 1898, 1948, 2012, 2167, 3130, 742, 3481, 4160, 4425, 4621, 10008, 10092, 10115, 10291, 10325,
+    10476,
 ];
 
 const DEFAULT_DISTURBED: u64 = 45;
 
 /// The same, of seeds in which the network falls apart.
-const PARTITIONED_FAILED_ONCE: &[u64] = &[24, 32, 36, 44, 52, 70, 79, 84, 117, 160, 163, 289, 30];
+const PARTITIONED_FAILED_ONCE: &[u64] = &[24, 32, 36, 44, 52, 70, 79, 84, 117, 160, 163, 289, 30, 390, 10286];
 
 const DEFAULT_PARTITIONED: u64 = 80;
 
 /// The same, of seeds in which all nodes lose power.
-const DARK_FAILED_ONCE: &[u64] = &[2, 4, 21, 46, 74];
+const DARK_FAILED_ONCE: &[u64] = &[2, 4, 21, 46, 74, 10284, 10290, 10403, 10537];
 
 const DEFAULT_DARK: u64 = 45;
 

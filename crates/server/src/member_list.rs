@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use reqwest::{StatusCode, redirect};
 use rollcall_node::action::Actions;
+use rollcall_node::{MemberState, MemberStatus};
 use smol_str::SmolStr;
 use tokio::time::{sleep, timeout};
 use tracing::{info, warn};
@@ -205,6 +206,10 @@ impl MemberList {
     }
 
     fn take(&mut self, members: Vec<SmolStr>, exec: &Executor) {
+        let members = match self.place {
+            Place::Name { .. } => with_living(members, &self.members, &exec.node().members(exec.now())),
+            Place::File(_) | Place::Server { .. } => members,
+        };
         if members == self.members {
             return;
         }
@@ -217,6 +222,24 @@ impl MemberList {
             self.members = members;
         }
     }
+}
+
+/// The members that a name tells, and those of the list before that answer: servers of names may leave some out for a
+/// while, and members that only some drop would go on as a cluster of their own. One that has stopped goes.
+fn with_living(told: Vec<SmolStr>, former: &[SmolStr], members: &[MemberStatus]) -> Vec<SmolStr> {
+    let answers = |state| {
+        matches!(
+            state,
+            MemberState::Up | MemberState::Suspicious | MemberState::Starting
+        )
+    };
+    let lives = |m: &MemberStatus| m.last_seen.is_some() && answers(m.state);
+    let lives = |address: &&SmolStr| members.iter().any(|m| m.address == **address && lives(m));
+    let mut all = told;
+    all.extend(former.iter().filter(lives).cloned());
+    all.sort();
+    all.dedup();
+    all
 }
 
 /// For how long a text has been the same.
@@ -328,6 +351,8 @@ mod tests {
     use std::io;
     use std::net::SocketAddr;
 
+    use rollcall_core::Millis;
+
     use super::*;
     use crate::sockets::{Dialed, Dialing};
 
@@ -390,6 +415,35 @@ mod tests {
         );
         let error = members_of(&[]).await.unwrap_err();
         assert_eq!(error, "cannot look registry.test:8848 up: it has no address");
+    }
+
+    #[test]
+    fn a_member_that_answers_stays_when_a_name_leaves_it_out() {
+        let status = |address: &str, state| MemberStatus {
+            address: address.into(),
+            state,
+            is_self: false,
+            ready: true,
+            epoch: 1,
+            last_seen: Some(Millis(0)),
+        };
+        let unheard = MemberStatus {
+            last_seen: None,
+            ..status("h:1", MemberState::Starting)
+        };
+        let members = [
+            unheard,
+            status("a:1", MemberState::Up),
+            status("b:1", MemberState::Up),
+            status("c:1", MemberState::Starting),
+            status("d:1", MemberState::Down),
+            status("e:1", MemberState::Isolated),
+            status("g:1", MemberState::Up),
+        ];
+        let former = ["a:1", "b:1", "c:1", "d:1", "e:1", "h:1"].map(SmolStr::from);
+        let told = vec!["a:1".into(), "f:1".into()];
+        let taken = with_living(told, &former, &members);
+        assert_eq!(taken, ["a:1", "b:1", "c:1", "f:1"]);
     }
 
     #[test]

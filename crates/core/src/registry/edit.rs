@@ -61,15 +61,20 @@ impl Edit<'_> {
         self.touched_hashes.insert(hash)
     }
 
-    /// Sets a publication. A live one takes the place of every orphan of its row.
+    /// Sets a publication. A live one takes the place of every orphan of its row, unless it is told again and somebody has
+    /// published the row since.
     pub(crate) fn set(&mut self, hash: u64, key: &RowKey, publication: Publication) -> Option<Publication> {
         self.touch(hash, key);
         let is_live = !publication.is_orphan;
-        let publisher = publication.publisher;
+        let (publisher, stamp) = (publication.publisher, publication.stamp);
         let former = self.rows.set(hash, publication);
         if is_live && let Some(row) = self.rows.find_mut(hash) {
-            row.publications
-                .retain(|p| !p.is_orphan || p.publisher == publisher);
+            let set = row.publication(publisher);
+            let is_superseded = set.is_some_and(|p| p.is_superseded);
+            let stays = |p: &Publication| {
+                !p.is_orphan || p.publisher == publisher || (is_superseded && p.stamp > stamp)
+            };
+            row.publications.retain(|p| stays(p));
         }
         former
     }

@@ -136,7 +136,8 @@ impl Registry {
         n_rows
     }
 
-    /// The rows that a connection of this member publishes and somebody else has published since, by service.
+    /// The rows that a connection of this member publishes and somebody else has published since, by service. While what
+    /// was published since is an orphan, its client is on its way from there, too.
     pub fn superseded(&self, client: ClientId) -> Vec<(ServiceKey, RowHashes)> {
         let Some(published) = self.clients.open(client) else {
             return Vec::new();
@@ -147,9 +148,12 @@ impl Registry {
             let held = held.rows.lock();
             let is_superseded = |hash: &u64| {
                 held.find(*hash).is_some_and(|row| {
-                    let own = row.publication(publisher);
-                    let mut others = row.publications.iter().filter(|p| !p.is_orphan);
-                    own.is_some_and(|own| own.is_superseded || others.any(|p| p.stamp > own.stamp))
+                    let own = row.publication(publisher).filter(|own| own.is_superseded);
+                    own.is_some_and(|own| {
+                        !row.publications
+                            .iter()
+                            .any(|p| p.is_orphan && p.stamp > own.stamp)
+                    })
                 })
             };
             let rows: RowHashes = rows.into_iter().filter(is_superseded).collect();

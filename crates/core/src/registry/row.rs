@@ -62,9 +62,19 @@ impl Row {
         self.publications.iter().find(|p| p.publisher == publisher)
     }
 
-    /// The publication that shows: the newest of the live ones; of the orphans only when there is none.
+    /// The publication that shows: the newest of the live ones; of the orphans only when there is none, or when it was
+    /// superseded by then: what a client left behind at a member that stands still is not what it said last.
     pub(crate) fn shown(&self) -> Option<&Publication> {
-        self.publications.iter().max_by_key(|p| (!p.is_orphan, p.stamp))
+        let newest = |is_orphan| {
+            let of_kind = self.publications.iter().filter(move |p| p.is_orphan == is_orphan);
+            of_kind.max_by_key(|p| p.stamp)
+        };
+        let orphan = newest(true);
+        let Some(live) = newest(false) else {
+            return orphan;
+        };
+        let is_left_behind = |orphan: &&Publication| live.is_superseded && orphan.stamp > live.stamp;
+        orphan.filter(is_left_behind).or(Some(live))
     }
 }
 

@@ -167,15 +167,19 @@ impl Rows {
     }
 
     /// Sets one publisher's say about a row and returns its former one.
-    pub(crate) fn set(&mut self, hash: u64, publication: Publication) -> Option<Publication> {
+    pub(crate) fn set(&mut self, hash: u64, mut publication: Publication) -> Option<Publication> {
         match self.find_mut(hash) {
             Some(row) => {
-                let publisher = publication.publisher;
-                let is_outdone = |p: &Publication| p.publisher != publisher && p.stamp < publication.stamp;
-                let outdone = row.publications.iter_mut().filter(|p| is_outdone(p));
-                outdone.for_each(|p| p.is_superseded |= !publication.is_orphan);
+                let (publisher, stamp) = (publication.publisher, publication.stamp);
+                for other in row.publications.iter_mut().filter(|p| p.publisher != publisher) {
+                    other.is_superseded |= other.stamp < stamp && !publication.is_orphan;
+                    publication.is_superseded |= other.stamp > stamp && !other.is_orphan;
+                }
                 match row.publications.iter_mut().find(|p| p.publisher == publisher) {
-                    Some(former) => Some(std::mem::replace(former, publication)),
+                    Some(former) => {
+                        publication.is_superseded |= former.is_superseded && former.stamp == stamp;
+                        Some(std::mem::replace(former, publication))
+                    }
                     None => {
                         row.publications.push(publication);
                         None

@@ -729,6 +729,86 @@ fn an_orphan_is_taken_beside_an_older_living_publisher_only() {
     b.assert_digests_are_true();
 }
 
+/// A client has gone from a member that stands still to one that has died: what it said last is an orphan.
+#[test]
+fn what_a_client_left_behind_does_not_show_before_a_newer_orphan() {
+    for is_told_in_order in [true, false] {
+        let b = Fixture::new(B);
+        let client = |origin| ClientId { origin, number: 1 };
+        let still = MemberId(3);
+        let publish = |origin, weight| RowOp::Publish {
+            client: client(origin),
+            service: service(),
+            instance: Arc::new(at(1, weight)),
+            stamp: Stamp {
+                time: weight as u64,
+                member: origin,
+            },
+        };
+        let (older, newer) = (publish(still, 1.0), publish(A, 2.0));
+        let told = if is_told_in_order {
+            [&older, &newer]
+        } else {
+            [&newer, &older]
+        };
+        for op in told {
+            b.apply(op.clone());
+        }
+        assert_eq!(b.set_orphans_of(1, true), 1);
+        assert_eq!(b.weights(), [2.0], "told in order: {is_told_in_order}");
+        b.apply(older);
+        assert_eq!(
+            b.weights(),
+            [2.0],
+            "it is told again, and nobody has published anything"
+        );
+        b.assert_digests_are_true();
+        assert_eq!(b.drop_orphans(b.registry.fleet_of(A)), 1);
+        assert_eq!(b.weights(), [1.0]);
+    }
+}
+
+#[test]
+fn a_client_that_comes_to_a_member_whose_clock_is_behind_takes_the_place_of_its_orphan() {
+    let (a, b) = (Fixture::new(A), Fixture::new(B));
+    a.publish(a.client(1), &[at(1, 1.0)]);
+    b.follow(&a);
+    assert_eq!(b.set_orphans_of(1, true), 1);
+    let member = MemberId(3);
+    b.apply(RowOp::Publish {
+        client: ClientId {
+            origin: member,
+            number: 1,
+        },
+        service: service(),
+        instance: Arc::new(at(1, 2.0)),
+        stamp: Stamp { time: 1, member },
+    });
+    assert_eq!(b.weights(), [2.0]);
+    assert_eq!(b.registry.n_orphans(), 0);
+}
+
+#[test]
+fn a_row_is_not_superseded_while_what_was_published_since_is_an_orphan() {
+    let (a, b) = (Fixture::new(A), Fixture::new(B));
+    let own = b.client(9);
+    b.publish(own, &[at(1, 1.0)]);
+    a.registry.clock().observe(b.registry.clock().tick(b.now.wall));
+    a.publish(a.client(1), &[at(1, 2.0)]);
+    b.follow(&a);
+    assert_eq!(b.registry.superseded(own).len(), 1);
+    let mut fleet = b.registry.fleet_of(A);
+    let changes = &mut Changes::new();
+    let orphaned = b.registry.set_orphans(&mut fleet, true, 9, b.now, changes);
+    assert_eq!(orphaned, 1);
+    assert!(
+        b.registry.superseded(own).is_empty(),
+        "its client is on its way from there"
+    );
+    b.drop_orphans(b.registry.fleet_of(A));
+    assert_eq!(b.registry.superseded(own).len(), 1);
+}
+
 #[test]
 fn the_orphan_of_a_slow_client_stays_when_the_others_go() {
     let (a, b) = (Fixture::new(A), Fixture::new(B));

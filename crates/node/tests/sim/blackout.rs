@@ -4,7 +4,7 @@ use rollcall_distro::COPY_LIFE;
 
 use super::invariants::BEATEN_AGAIN;
 use super::oracle::{Home, State};
-use super::world::{Event, World};
+use super::world::{DiskCopy, Event, World};
 
 /// What was written longer than this before the loss is in every copy: the period of the copies, and a slow disk.
 const COPIED: u64 = 20_000;
@@ -25,9 +25,13 @@ impl World {
         let life = self.slots[n].life;
         let now = self.clock(n);
         let Some(node) = &self.slots[n].node else { return };
-        let (begun, parts) = (node.copy_time(now), node.copy_parts().collect());
+        let copy = DiskCopy {
+            begun: node.copy_time(now),
+            begun_at: self.now,
+            parts: node.copy_parts().collect(),
+        };
         let disk = self.rng.u64(0..5_000);
-        self.after(disk, Event::CopyWritten(n, life, begun, parts));
+        self.after(disk, Event::CopyWritten(n, life, copy));
     }
 
     pub(super) fn read_copy(&mut self, n: usize) {
@@ -37,11 +41,11 @@ impl World {
     }
 
     pub(super) fn copy_read(&mut self, n: usize) {
-        if let Some((begun, parts)) = self.slots[n].copy.clone() {
-            let is_young = self.with(n, |node, now, _| node.open_copy(begun, now));
+        if let Some(copy) = self.slots[n].copy.clone() {
+            let is_young = self.with(n, |node, now, _| node.open_copy(copy.begun, now));
             if is_young == Some(true) {
                 self.report.copies_used += 1;
-                for part in parts {
+                for part in copy.parts {
                     self.with(n, |node, now, actions| node.take_copy(part, now, actions));
                 }
             }
@@ -75,9 +79,13 @@ impl World {
             let at = down + self.rng.u64(0..RESTARTS);
             self.after(at, Event::Restart(n));
         }
+        let copies = self.slots.iter().filter_map(|slot| slot.copy.as_ref());
+        // Of a node that has started a moment ago there may be an old copy only.
+        let newest_copy = copies.map(|copy| copy.begun_at).max().unwrap_or(0);
         let back = self.now + down;
         for promise in self.oracle.rows.values_mut() {
-            let is_copied = promise.replicated_at.is_some() && promise.home_since + COPIED < self.now;
+            let is_copied = promise.replicated_at.is_some_and(|at| at < newest_copy)
+                && promise.home_since + COPIED < self.now;
             if !has_copies || !is_copied {
                 promise.replicated_at = None;
                 if !matches!(promise.home, Home::Connection(_)) {

@@ -11,10 +11,10 @@ use smol_str::SmolStr;
 use super::Broken;
 use super::invariants::{BEATEN_AGAIN, had_log_gap};
 use super::network::SETTLED;
-use super::oracle::{Home, Promise};
+use super::oracle::Home;
 use super::world::{Event, World};
 
-const N_SERVICES: u64 = 12;
+pub(super) const N_SERVICES: u64 = 12;
 
 /// The list that a subscriber holds.
 #[derive(Clone, Debug, Default)]
@@ -204,7 +204,7 @@ impl World {
             rows.filter(|promise| promise.home == here)
                 .for_each(|promise| promise.is_contested = true);
         }
-        self.show_older(n);
+        self.oracle.lost_unheard(n, self.now);
         let is_pause = self.is_paused(n);
         for client in 0..self.clients.sdk.len() {
             if let Some((at, _, id)) = self.clients.sdk[client].connection
@@ -232,28 +232,6 @@ impl World {
             if let Some(Pending::Register(service, weight)) = beating.pending.take() {
                 self.oracle
                     .uncertain(&service, &instance(client + 100, 9000, weight));
-            }
-        }
-    }
-
-    /// A node is lost while another one stands still that clients have left for it. As long as that one counts as alive it
-    /// shows what they had there before: of the publishers of a row the living ones come first.
-    pub(super) fn show_older(&mut self, lost: usize) {
-        let still = |n: &usize| *n != lost && self.is_paused(*n);
-        let nodes: Vec<_> = (0..self.slots.len())
-            .filter(still)
-            .filter_map(|n| self.slots[n].node.as_ref())
-            .collect();
-        let is_older = |service: &ServiceKey, key: &RowKey, promise: &Promise| {
-            nodes.iter().any(|node| {
-                let view = node.registry().service(service).map(|s| s.view());
-                let held = view.as_ref().and_then(|v| v.get(&key.ip, key.port, &key.cluster));
-                held.is_some_and(|held| **held != promise.instance)
-            })
-        };
-        for ((service, key), promise) in &mut self.oracle.rows {
-            if promise.home == Home::Connection(lost) && is_older(service, key, promise) {
-                promise.is_contested = true;
             }
         }
     }
@@ -317,9 +295,13 @@ impl World {
                         .get(&row.ip, row.port, &row.cluster)
                         .is_some_and(|i| **i == row);
                     let home = Home::Connection(n);
+                    let is_behind = self.is_clock_behind(service, &row, n);
                     self.leave_home(service, &row, home);
                     self.oracle
                         .registered(service, &row, home, is_listed, is_whole, self.now);
+                    if is_behind {
+                        self.oracle.contest(service, &row);
+                    }
                     if self.is_off_all_lists(n) {
                         // Nobody hears of it until the client has found out that it must go elsewhere.
                         self.oracle.doubt(service, &row);
@@ -581,6 +563,16 @@ impl World {
                 },
             );
         }
+    }
+
+    /// A client comes from a node that is cut off from its new one, and clocks were set: by the one that is ahead an older
+    /// version is newer, as long as its former node keeps the row for a client on its way.
+    fn is_clock_behind(&self, service: &ServiceKey, row: &Instance, to: usize) -> bool {
+        let promise = self.oracle.rows.get(&(service.clone(), row.row_key()));
+        let former = promise.map(|promise| promise.home);
+        let (network, now) = (&self.network, self.now);
+        let is_cut_off = |from: usize| network.settled_until(from, to, now) != now;
+        self.report.clocks_set > 0 && matches!(former, Some(Home::Connection(from)) if is_cut_off(from))
     }
 
     /// Nodes that are cut off from a row's new home need not hear that it lives on, and show it as long as they would if

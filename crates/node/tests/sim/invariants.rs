@@ -403,8 +403,10 @@ impl World {
                 let rows: Vec<_> = view
                     .map(|v| v.instances().map(|i| (i.row_key(), i.weight as u64)).collect())
                     .unwrap_or_default();
-                // No node knows what another told a client by a clock that is ahead, if that was set or cut off since.
-                let are_apart = self.report.clocks_set + self.report.partitions + self.report.left > 0;
+                // No node knows what another told a client by a clock that is ahead, if that was set or cut off since, or all
+                // of them have forgotten it.
+                let report = &self.report;
+                let are_apart = report.clocks_set + report.partitions + report.left + report.blackouts > 0;
                 let is_excused = held.is_outrun && are_apart;
                 if held.rows != rows && !is_excused {
                     let what = format!("client {client} at node {n}, {service}: {held:?} against {rows:?}");

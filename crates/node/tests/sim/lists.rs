@@ -109,10 +109,7 @@ impl World {
         dropped.retain(|m| *m != n && !self.slots[n].list.contains(m));
         for m in &dropped {
             self.slots[*m].dropped_at = self.now;
-        }
-        if !dropped.is_empty() {
-            // To them it is lost.
-            self.show_older(n);
+            self.oracle.lost_unheard(*m, self.now);
         }
         // A list without the node itself is refused, and the node goes on with the one it has.
         let _ = self.with(n, |node, now, actions| node.set_members(&addresses, now, actions));

@@ -9,6 +9,7 @@ pub(crate) mod invariants;
 pub(crate) mod lists;
 pub(crate) mod network;
 pub(crate) mod oracle;
+pub(crate) mod watch;
 pub(crate) mod world;
 
 use std::sync::Arc;

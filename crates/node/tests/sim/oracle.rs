@@ -85,6 +85,9 @@ pub(super) struct Switched {
 /// [`Promise::doubtful_until`] of a row that lives where nobody hears of it.
 const UNTIL_IT_MOVES: u64 = u64::MAX;
 
+/// A write has reached every member by then, unless links break or are cut.
+const HEARD: u64 = 1_000;
+
 /// Time in which a write reaches every member, a member that is cut off or starts included.
 const SPREAD: u64 = 80_000;
 
@@ -167,11 +170,16 @@ impl Oracle {
             if promise.doubtful_until == UNTIL_IT_MOVES {
                 promise.doubtful_until = 0;
             }
+            let was_contested = promise.is_contested;
             promise.is_contested = match home {
                 // The newest write, and it lives.
                 Home::Connection(_) => false,
                 Home::Beats(_) | Home::Anywhere => promise.is_contested || !is_whole,
             };
+            if was_contested && !promise.is_contested {
+                // Whoever has shown the row may have shown another version of it.
+                promise.shown_by.clear();
+            }
         }
     }
 
@@ -185,6 +193,17 @@ impl Oracle {
     /// Only the node where the row lives knows of it, until its client goes elsewhere.
     pub(super) fn doubt(&mut self, service: &ServiceKey, instance: &Instance) {
         if let Some(promise) = self.rows.get_mut(&(service.clone(), instance.row_key())) {
+            promise.doubtful_until = UNTIL_IT_MOVES;
+        }
+    }
+
+    /// A node is lost, or dropped from a list, a moment after it took a row: who has not heard of that may hold what is left
+    /// of the row's former home, and no longer than that stays.
+    pub(super) fn lost_unheard(&mut self, n: usize, now: u64) {
+        let is_unheard = |p: &&mut Promise| {
+            p.home == Home::Connection(n) && p.replicated_at.is_none() && p.home_since + HEARD > now
+        };
+        for promise in self.rows.values_mut().filter(is_unheard) {
             promise.doubtful_until = UNTIL_IT_MOVES;
         }
     }

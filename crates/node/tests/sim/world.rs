@@ -18,6 +18,7 @@ use super::clients::Clients;
 use super::clocks::Clocks;
 use super::network::{Cuts, Network};
 use super::oracle::Oracle;
+use super::watch::Watch;
 use super::{Broken, Plan, Report};
 
 /// Virtual time over which operations and faults are spread.
@@ -62,8 +63,8 @@ pub(super) enum Event {
     InboundLost(usize, u64, LinkId),
     /// The next partition begins.
     Partition,
-    /// A copy is on the disk of a node, with the time at which it was begun.
-    CopyWritten(usize, u64, CopyTime, Vec<Frame>),
+    /// A copy is on the disk of a node.
+    CopyWritten(usize, u64, DiskCopy),
     /// The disk of a node has found its copy.
     CopyRead(usize, u64),
     /// All nodes lose power.
@@ -108,6 +109,16 @@ enum Waiting {
     Forward(usize, u64, ForwardId),
 }
 
+/// A copy on a disk.
+#[derive(Clone, Debug)]
+pub(super) struct DiskCopy {
+    /// When it was begun, as the node tells it.
+    pub(super) begun: CopyTime,
+    /// The same in virtual time.
+    pub(super) begun_at: u64,
+    pub(super) parts: Vec<Frame>,
+}
+
 pub(super) struct Slot {
     pub(super) node: Option<Node>,
     /// Number of the process: events of an earlier one are void.
@@ -131,8 +142,8 @@ pub(super) struct Slot {
     next_ticket: u64,
     /// What the node wants kept for its next life.
     disk: BTreeMap<String, RowOp>,
-    /// The copy of its rows, with the time at which it was begun.
-    pub(super) copy: Option<(CopyTime, Vec<Frame>)>,
+    /// The copy of its rows.
+    pub(super) copy: Option<DiskCopy>,
 }
 
 pub(super) struct World {
@@ -168,6 +179,7 @@ pub(super) struct World {
     pub(super) oracle: Oracle,
     pub(super) clients: Clients,
     crashes_left: usize,
+    pub(super) watch: Option<Watch>,
 }
 
 impl World {
@@ -217,6 +229,7 @@ impl World {
             oracle: Oracle::default(),
             clients: Clients::new(plan.n_sdk, plan.n_beating),
             crashes_left: plan.n_crashes,
+            watch: Watch::from_env(),
         };
         for n in 0..n_slots {
             world.slots[n].clocks = Clocks::new(&mut world.rng);
@@ -285,7 +298,9 @@ impl World {
                     println!("{line}");
                 }
             }
-            self.handle(event)?;
+            let result = self.handle(event);
+            self.look();
+            result?;
         }
         self.check_at_rest()?;
         self.report.trace = self.trace.digest();
@@ -555,9 +570,9 @@ impl World {
                     self.with(n, |node, now, actions| node.inbound_down(link, now, actions));
                 }
             }
-            Event::CopyWritten(n, life, begun, parts) => {
+            Event::CopyWritten(n, life, copy) => {
                 if self.is_alive(n, life) {
-                    self.slots[n].copy = Some((begun, parts));
+                    self.slots[n].copy = Some(copy);
                     self.with(n, |node, _, _| node.copy_written());
                 }
             }

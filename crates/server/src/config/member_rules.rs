@@ -31,7 +31,7 @@ pub struct MemberRules {
 }
 
 impl MemberRules {
-    /// The members of a list as `host:port`, each once.
+    /// The members of a list as `host:port`, each once, sorted.
     ///
     /// # Errors
     /// The first rule that is broken.
@@ -89,6 +89,7 @@ impl MemberRules {
                 ..whole(rule)
             });
         }
+        members.sort();
         Ok(members)
     }
 

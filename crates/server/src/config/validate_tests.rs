@@ -107,7 +107,7 @@ fn a_host_has_one_spelling() {
     .unwrap();
     assert_eq!(
         config.node.members,
-        ["[::1]:8848", "[::1]:8858", "[2001:db8::2]:8848"]
+        ["[2001:db8::2]:8848", "[::1]:8848", "[::1]:8858"]
     );
     let text = error(&[("bind", "::1"), ("members", "[::1]:8848,[0::1]:8849")]);
     assert!(text.contains("both need port 9849"), "{text}");
@@ -195,9 +195,9 @@ fn every_form_of_a_member_file_is_read() {
     let members = [
         "127.0.0.1:8848",
         "127.0.0.2:8848",
+        "[::1]:8848",
         "n3:8858",
         "n4:8848",
-        "[::1]:8848",
     ];
     assert_eq!(read(text).unwrap(), members);
     for (text, rule) in [
