@@ -31,6 +31,14 @@ pub fn command_in(namespace: &str) -> Command {
     without_settings(command)
 }
 
+/// As [`command`], of a process that starts with SIGHUP ignored, as under `nohup`, or not, whatever holds here.
+pub fn command_with_hangup(is_ignored: bool) -> Command {
+    let mut command = Command::new("env");
+    let how = if is_ignored { "ignore" } else { "default" };
+    command.arg(format!("--{how}-signal=HUP")).arg(rollcall());
+    without_settings(command)
+}
+
 fn without_settings(mut command: Command) -> Command {
     for (name, _) in std::env::vars_os() {
         if name.to_string_lossy().starts_with("ROLLCALL_") {

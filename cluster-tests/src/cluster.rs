@@ -104,7 +104,7 @@ impl ClusterBuilder {
         self
     }
 
-    /// Puts a node on a disk that can hang, see [`Node::disk`].
+    /// Puts a node on a disk that can hang or be full, see [`Node::disk`].
     pub fn disk(mut self, node: usize) -> Self {
         self.disks.push(node);
         self

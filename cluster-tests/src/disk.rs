@@ -1,5 +1,5 @@
-//! A disk that can hang: every sync of the process on it waits, as with a device that does not answer. It takes no
-//! privileges: a library that is loaded before the C library (`disk.c`, built with the compiler that links Rust programs
+//! A disk that can hang: every sync of the process on it waits, as with a device that does not answer. Or it is full, and
+//! every sync fails. It takes no privileges: a library that is loaded before the C library (`disk.c`, built with the compiler that links Rust programs
 //! too) stands between the process and the kernel.
 
 use std::path::{Path, PathBuf};
@@ -18,6 +18,8 @@ pub struct Disk {
     library: PathBuf,
     /// While this file exists the disk hangs.
     hangs_while: PathBuf,
+    /// While this file exists the disk is full.
+    full_while: PathBuf,
 }
 
 impl Disk {
@@ -30,6 +32,7 @@ impl Disk {
         let disk = Disk {
             library: dir.join(unique("disk") + ".so"),
             hangs_while: dir.join(unique("disk-hangs")),
+            full_while: dir.join(unique("disk-full")),
         };
         let mut compiler = Command::new("cc");
         compiler
@@ -57,9 +60,26 @@ impl Disk {
         Ok(std::fs::remove_file(&self.hangs_while)?)
     }
 
+    /// From now on there is no room.
+    ///
+    /// # Errors
+    /// The directory cannot be written.
+    pub fn fill(&self) -> Result<()> {
+        Ok(std::fs::write(&self.full_while, "")?)
+    }
+
+    /// There is room again.
+    ///
+    /// # Errors
+    /// The disk was not full.
+    pub fn empty(&self) -> Result<()> {
+        Ok(std::fs::remove_file(&self.full_while)?)
+    }
+
     pub(crate) fn put_under(&self, command: &mut Command) {
         command
             .env("LD_PRELOAD", &self.library)
-            .env("DISK_HANGS_WHILE", &self.hangs_while);
+            .env("DISK_HANGS_WHILE", &self.hangs_while)
+            .env("DISK_FULL_WHILE", &self.full_while);
     }
 }

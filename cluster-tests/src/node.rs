@@ -32,6 +32,7 @@ pub struct Node {
     args: Vec<String>,
     dir: PathBuf,
     disk: Option<Disk>,
+    ignores_hangup: Option<bool>,
     process: Mutex<Process>,
 }
 
@@ -53,6 +54,7 @@ impl Node {
             args,
             dir,
             disk: None,
+            ignores_hangup: None,
             process: Mutex::new(Process::Down),
         }
     }
@@ -60,6 +62,12 @@ impl Node {
     /// The same on a disk that can hang.
     pub fn on_disk(mut self, disk: Disk) -> Self {
         self.disk = Some(disk);
+        self
+    }
+
+    /// The same, started with SIGHUP ignored, or not.
+    pub fn with_hangup(mut self, is_ignored: bool) -> Self {
+        self.ignores_hangup = Some(is_ignored);
         self
     }
 
@@ -143,9 +151,10 @@ impl Node {
             .append(true)
             .open(self.log_path())?;
         writeln!(log, "==== start of {} with {:?}", self.address(), self.args)?;
-        let mut command = match &self.place.namespace {
-            Some(namespace) => binary::command_in(namespace),
-            None => binary::command(),
+        let mut command = match (&self.place.namespace, self.ignores_hangup) {
+            (Some(namespace), _) => binary::command_in(namespace),
+            (None, Some(is_ignored)) => binary::command_with_hangup(is_ignored),
+            (None, None) => binary::command(),
         };
         command.args(&self.args).current_dir(&self.dir);
         if let Some(disk) = &self.disk {
@@ -166,6 +175,11 @@ impl Node {
             reaper::forget_pid(child.id());
         }
         *process = Process::Down;
+    }
+
+    /// Tells the process that its terminal is gone (SIGHUP).
+    pub fn hang_up(&self) {
+        self.signal(Signal::HUP);
     }
 
     /// Asks the process to end (SIGTERM); see [`Node::wait_exit`].

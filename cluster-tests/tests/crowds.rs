@@ -17,6 +17,23 @@ const NOBODY: [&str; 0] = [];
 
 const SECOND: Duration = Duration::from_secs(1);
 
+/// Waits until each of the nodes holds so many instances.
+async fn eventually_hold(nodes: impl IntoIterator<Item = &Node>, n_instances: u64, within: Duration) {
+    for node in nodes {
+        let http = node.http();
+        eventually("a node holds so many instances", within, || async {
+            let instances = http.state().await?.instances;
+            ensure!(
+                instances == n_instances,
+                "{instances} of {n_instances} instances at {}",
+                node.address()
+            );
+            Ok(())
+        })
+        .await;
+    }
+}
+
 /// So many clients of each protocol at once register services of their own through one node, and take every fourth back.
 /// Then all nodes hold what was acknowledged and nothing else.
 async fn all_hold_what_was_acknowledged(n_clients: u16, services_each: u16) -> Result<()> {
@@ -131,15 +148,7 @@ async fn all_is_gone_when_clients_stop(n_services: u16, instances_each: u16, tim
     );
 
     drop(beats);
-    for node in cluster.nodes() {
-        let http = node.http();
-        eventually("every instance is removed", 60 * SECOND, || async {
-            let left = http.state().await?.instances;
-            ensure!(left == 0, "{left} instances at {}", node.address());
-            Ok(())
-        })
-        .await;
-    }
+    eventually_hold(cluster.nodes(), 0, 60 * SECOND).await;
     for service in &services {
         cluster.eventually_listed(service, &NOBODY).await;
     }
@@ -426,25 +435,12 @@ async fn the_end_of_a_fleet_delays_nobody(n_rows: u32) -> Result<()> {
         .await?;
     cluster.eventually_listed(&service, &["10.18.0.202:1"]).await;
     let staying = [cluster.node(0), cluster.node(1)];
-    let hold = async |what: &str, n_rows: u32| {
-        for node in staying {
-            let http = node.http();
-            eventually(what, 3 * SOON, || async {
-                // One is the provider's, and one is the bystander's at each node.
-                let instances = http.state().await?.instances;
-                ensure!(
-                    instances == u64::from(n_rows) + 3,
-                    "{instances} of {n_rows} instances"
-                );
-                Ok(())
-            })
-            .await;
-        }
-    };
+    // One is the provider's, and one is the bystander's at each node.
+    let hold = async |n_rows: u32| eventually_hold(staying, u64::from(n_rows) + 3, 3 * SOON).await;
     for (node, how) in [(2, "its node is killed"), (0, "its connections are closed")] {
         let bystander = Bystander::asking_and_registering(&staying, &service);
         let clients = fleet(cluster.node(node), n_rows).await?;
-        hold("the fleet is there", n_rows).await;
+        hold(n_rows).await;
         bystander.stop()?;
         // The figures are those of the end alone.
         let bystander = Bystander::asking_and_registering(&staying, &service);
@@ -462,7 +458,7 @@ async fn the_end_of_a_fleet_delays_nobody(n_rows: u32) -> Result<()> {
             }
         }
         drop(clients);
-        hold("the fleet is gone", 0).await;
+        hold(0).await;
         let took = bystander.stop()?;
         println!(
             "{n_rows} rows, {how}: gone after {:?}; meanwhile {} queries, p99 {:?}, longest {:?}, and as many registrations, \

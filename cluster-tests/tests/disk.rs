@@ -1,4 +1,5 @@
-//! A disk that hangs under one of three real nodes: the others own its services meanwhile, and nobody waits for it.
+//! A disk that hangs under one of three real nodes: the others own its services meanwhile, and nobody waits for it. And a
+//! disk that is full.
 
 use std::time::Duration;
 
@@ -46,12 +47,8 @@ async fn a_node_whose_disk_hangs_owns_nothing_and_serves_everybody() -> Result<(
         .register(&service, &Instance::at("10.19.0.1", 1))
         .await?;
     let patient = |port| Instance::at("10.19.0.1", port).patient();
-    cluster
-        .node(0)
-        .http()
-        .register(&service, &patient(2))
-        .await?
-        .ok()?;
+    let at_node_0 = cluster.node(0).http();
+    at_node_0.register(&service, &patient(2)).await?.ok()?;
     create(&cluster, 0, &Service::unique("before")).await?;
     let stored = async || {
         let waiting = cluster.node(2).http().metric("rollcall_store_waiting").await?;
@@ -80,12 +77,7 @@ async fn a_node_whose_disk_hangs_owns_nothing_and_serves_everybody() -> Result<(
         .await?;
     let newcomer = cluster.node(2).client().await?;
     newcomer.register(&service, &Instance::at("10.19.0.1", 6)).await?;
-    cluster
-        .node(0)
-        .http()
-        .deregister(&service, &patient(2))
-        .await?
-        .ok()?;
+    at_node_0.deregister(&service, &patient(2)).await?.ok()?;
     for (node, other) in [(0, 1), (2, 2), (2, 3)] {
         create(&cluster, node, &created[other]).await?;
     }
@@ -137,5 +129,47 @@ async fn a_node_whose_disk_hangs_owns_nothing_and_serves_everybody() -> Result<(
         })
         .await;
     }
+    Ok(())
+}
+
+/// A full disk stops the first start, which says so and names no file to move away. Later it stops nothing, and metrics
+/// tell.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_full_disk_stops_a_first_start_only_and_is_told() -> Result<()> {
+    let cluster = Cluster::builder(1)
+        .hold_back(0)
+        .disk(0)
+        .flag("--ephemeral-copy", "1s")
+        .launch();
+    let node = cluster.node(0);
+    node.disk().fill()?;
+    node.start();
+    let status = node.wait_exit(SOON).await;
+    ensure!(status.code() == Some(1), "{status:?}");
+    let log = node.log();
+    ensure!(
+        log.contains("cannot be made") && log.contains("No space left on device"),
+        "{log}"
+    );
+    ensure!(!log.contains("move it away"), "{log}");
+    node.disk().empty()?;
+    node.start();
+    node.ready().await;
+
+    let service = Service::unique("copied");
+    let is_failing = async |wanted: f64| {
+        // A copy is written for a change only.
+        let instance = Instance::at("10.19.0.2", 1).meta("for", &Service::unique("change").name);
+        node.http().register(&service, &instance).await?.ok()?;
+        let failing = node.http().metric("rollcall_copy_failing").await?;
+        ensure!(failing == wanted, "{failing}");
+        Ok(())
+    };
+    eventually("copies are written", SOON, || is_failing(0.0)).await;
+    node.disk().fill()?;
+    eventually("a copy cannot be written", SOON, || is_failing(1.0)).await;
+    ensure!(node.http().metric("rollcall_impaired").await? == 0.0);
+    node.disk().empty()?;
+    eventually("copies are written again", SOON, || is_failing(0.0)).await;
     Ok(())
 }

@@ -242,3 +242,17 @@ async fn kf_062_at_the_limit_some_work_undisturbed_and_the_rest_are_refused_clea
     ensure!(node.http().metric("rollcall_connections_refused_total").await? == 30.0);
     Ok(())
 }
+
+/// One that hangs does not count as dead for some seconds, and is named to nobody all the same.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_ends_sends_its_clients_to_members_that_answer() -> Result<()> {
+    let cluster = Cluster::start(3).await;
+    let clients = try_join_all((0..8).map(|_| cluster.node(0).client())).await?;
+    cluster.node(1).freeze();
+    cluster.node(0).terminate();
+    let named = eventually_asked(&clients, clients.len()).await;
+    let lives = cluster.node(2).address();
+    ensure!(named.iter().all(|address| *address == lives), "{named:?}");
+    cluster.node(1).thaw();
+    Ok(())
+}

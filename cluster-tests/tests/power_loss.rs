@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 
 use anyhow::{Result, ensure};
 use cluster_tests::cluster::SOON;
-use cluster_tests::{Client, Cluster, Instance, Node, Service, eventually};
+use cluster_tests::{Client, Cluster, ClusterBuilder, Instance, Node, Service, eventually};
 use tokio::time::Instant as Clock;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -18,6 +18,23 @@ struct Fleet {
     returning: Instance,
     all: Vec<String>,
     _clients: Vec<Client>,
+}
+
+/// Nobody.
+const NONE: [&str; 0] = [];
+
+/// Three nodes with a copy of each second.
+fn with_copies() -> ClusterBuilder {
+    Cluster::builder(3).flag("--ephemeral-copy", "1s")
+}
+
+/// Waits for nodes to be ready, and looks whether each lists these addresses at once.
+async fn all_list(nodes: &[Node], service: &Service, addresses: &[impl AsRef<str>]) -> Result<()> {
+    for node in nodes {
+        node.ready().await;
+        node.http().list(service).await?.expect(addresses)?;
+    }
+    Ok(())
 }
 
 /// Two instances over gRPC, at two nodes, and one over HTTP at the third.
@@ -70,8 +87,7 @@ async fn copied(cluster: &Cluster) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn with_a_copy_the_lists_are_there_and_each_row_waits_for_its_client() -> Result<()> {
-    let cluster = Cluster::builder(3)
-        .flag("--ephemeral-copy", "1s")
+    let cluster = with_copies()
         .flag("--orphan-unreachable", &format!("{}s", GRACE.as_secs()))
         .flag("--orphan-gone", &format!("{}s", GRACE.as_secs()))
         .flag("--orphan-slow-extra", "0s")
@@ -82,17 +98,11 @@ async fn with_a_copy_the_lists_are_there_and_each_row_waits_for_its_client() -> 
 
     lose_power(&cluster);
     let begin = Clock::now();
-    for node in cluster.nodes() {
-        node.ready().await;
-        let list = node.http().list(&fleet.service).await?;
-        list.expect(&fleet.all)?;
-    }
+    all_list(cluster.nodes(), &fleet.service, &fleet.all).await?;
     // One client comes back, at another node than before.
     let client = cluster.node(1).client().await?;
     client.register(&fleet.service, &fleet.returning).await?;
-    for node in cluster.nodes() {
-        node.http().list(&fleet.service).await?.expect(&fleet.all)?;
-    }
+    all_list(cluster.nodes(), &fleet.service, &fleet.all).await?;
     ensure!(begin.elapsed() < GRACE, "the machine is too slow for this test");
     // The connection that is gone goes after the grace, the instance that beats no more after its time-out.
     cluster
@@ -106,7 +116,7 @@ async fn with_a_copy_the_lists_are_there_and_each_row_waits_for_its_client() -> 
 /// Two disks are new: their nodes start first, and must not serve what they do not have.
 #[tokio::test(flavor = "multi_thread")]
 async fn nodes_without_a_copy_wait_for_the_one_that_has_it() -> Result<()> {
-    let cluster = Cluster::builder(3).flag("--ephemeral-copy", "1s").start().await;
+    let cluster = with_copies().start().await;
     let fleet = register(&cluster).await?;
     copied(&cluster).await;
     cluster.nodes().iter().for_each(Node::kill);
@@ -123,10 +133,7 @@ async fn nodes_without_a_copy_wait_for_the_one_that_has_it() -> Result<()> {
         .await;
     }
     cluster.node(2).start();
-    for node in cluster.nodes() {
-        node.ready().await;
-        node.http().list(&fleet.service).await?.expect(&fleet.all)?;
-    }
+    all_list(cluster.nodes(), &fleet.service, &fleet.all).await?;
     Ok(())
 }
 
@@ -135,11 +142,7 @@ async fn without_a_copy_the_lists_are_empty_until_clients_return() -> Result<()>
     let cluster = Cluster::builder(3).start().await;
     let fleet = register(&cluster).await?;
     lose_power(&cluster);
-    for node in cluster.nodes() {
-        node.ready().await;
-        let none: [String; 0] = [];
-        node.http().list(&fleet.service).await?.expect(&none)?;
-    }
+    all_list(cluster.nodes(), &fleet.service, &NONE).await?;
     let client = cluster.node(2).client().await?;
     client.register(&fleet.service, &fleet.returning).await?;
     cluster
@@ -150,7 +153,7 @@ async fn without_a_copy_the_lists_are_empty_until_clients_return() -> Result<()>
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_damaged_copy_does_not_stop_the_start() -> Result<()> {
-    let cluster = Cluster::builder(3).flag("--ephemeral-copy", "1s").start().await;
+    let cluster = with_copies().start().await;
     let fleet = register(&cluster).await?;
     copied(&cluster).await;
     cluster.nodes().iter().for_each(Node::kill);
@@ -162,15 +165,11 @@ async fn a_damaged_copy_does_not_stop_the_start() -> Result<()> {
         std::fs::write(&path, bytes)?;
     }
     cluster.nodes().iter().for_each(Node::start);
-    for node in cluster.nodes() {
-        node.ready().await;
-    }
+    all_list(cluster.nodes(), &fleet.service, &NONE).await?;
     let reads_copy = |node: &Node| node.log().contains("is not used");
     ensure!(
         cluster.nodes().iter().any(reads_copy),
         "nobody says that the copy is damaged"
     );
-    let none: [String; 0] = [];
-    cluster.node(0).http().list(&fleet.service).await?.expect(&none)?;
     Ok(())
 }

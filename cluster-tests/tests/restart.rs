@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use cluster_tests::cluster::SOON;
-use cluster_tests::{Client, Cluster, Http, Instance, LinkState, Node, Service, eventually};
+use cluster_tests::ports::Block;
+use cluster_tests::{Client, Cluster, Http, Instance, LinkState, Node, Service, always, eventually};
 use futures_util::future::try_join_all;
 use tokio::time::{Instant as Clock, sleep};
 
@@ -443,5 +444,37 @@ async fn a_node_that_crashes_again_and_again_ends_equal() -> Result<()> {
     for (service, addresses) in &services {
         cluster.eventually_listed(service, addresses).await;
     }
+    Ok(())
+}
+
+/// A terminal that is closed ends a node in good order, and one that was started to outlive its terminal goes on.
+#[tokio::test]
+async fn a_hangup_ends_a_node_in_good_order_or_not_at_all() -> Result<()> {
+    let (block, dir) = (Block::claim(2), tempfile::tempdir()?);
+    let start = |at: usize, is_ignored| {
+        let args = vec!["--bind".to_owned(), block.ip(at).to_string()];
+        let node = Node::new(block.place(at).clone(), args, dir.path().join(at.to_string()));
+        let node = node.with_hangup(is_ignored);
+        node.start();
+        node
+    };
+    let (ending, staying) = (start(0, false), start(1, true));
+    for node in [&ending, &staying] {
+        node.ready().await;
+        node.hang_up();
+    }
+    let status = ending.wait_exit(2 * SOON).await;
+    ensure!(status.code() == Some(0), "{status:?}");
+    let log = ending.log();
+    ensure!(log.contains("SIGHUP") && log.contains("leaving"), "{log}");
+    always("the other one serves", SECOND, || async {
+        ensure!(staying.http().is_ready().await?);
+        Ok(())
+    })
+    .await;
+    staying.terminate();
+    let status = staying.wait_exit(2 * SOON).await;
+    ensure!(status.code() == Some(0), "{status:?}");
+    ensure!(staying.log().contains("SIGTERM"), "{}", staying.log());
     Ok(())
 }

@@ -144,7 +144,10 @@ impl Engine {
             if n_dropped > 0
                 && let Some(peer) = self.peer(origin)
             {
-                peer.inbound.lock().is_incomplete = true;
+                // Also a link that was taken meanwhile: it goes on from where the rows were that are gone now.
+                let mut inbound = peer.inbound.lock();
+                inbound.distrust();
+                inbound.is_incomplete = true;
             }
         }
         for member in self.members() {

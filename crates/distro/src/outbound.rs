@@ -23,6 +23,9 @@ use crate::message::{ColdStart, Followed, Frame, LinkRefusal, Op, Reply, Resume,
 
 /// Operations in one frame.
 const MAX_OPS: usize = 512;
+/// Ends of connections in one frame of operations. Each may take many rows with it, and all that a frame says is done at
+/// once.
+const MAX_ENDS: usize = 8;
 /// Rows in one frame of a snapshot or repair.
 const MAX_ROWS: usize = 512;
 /// Ids in one frame: more than a bucket of one member holds in a cluster of millions of rows, and far below the codec's
@@ -337,7 +340,12 @@ impl Engine {
                 self.counters.log_gaps.fetch_add(1, Ordering::Relaxed);
                 Some(Frame::Jump { seq: head })
             }
-            Next::Ops(first, ops) => {
+            Next::Ops(first, mut ops) => {
+                let is_end = |op: &RowOp| matches!(op, RowOp::ClientGone { .. });
+                let mut ends = ops.iter().enumerate().filter(|(_, op)| is_end(op));
+                if let Some((last, _)) = ends.nth(MAX_ENDS - 1) {
+                    ops.truncate(last + 1);
+                }
                 outbound.sent = first + ops.len() as u64 - 1;
                 outbound.was_ops = true;
                 let ops = ops.iter().zip(first..).map(|(op, seq)| {

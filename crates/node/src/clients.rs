@@ -55,7 +55,7 @@ impl Node {
         Ok(self.connections.open(client, info, now))
     }
 
-    /// A connection is gone: so is everything it registered and subscribed.
+    /// A connection is gone: so is everything it subscribed, and soon what it registered.
     ///
     /// What a client registered that was asked to move stays until it is registered anew, or for a grace; so does that of a
     /// client that goes soon after this node stood still, since it may have gone elsewhere long before. While this node
@@ -69,37 +69,13 @@ impl Node {
         if self.is_leaving() {
             return;
         }
-        if self.is_unlisted() {
-            self.left_behind.lock().push(connection.client);
-            return;
-        }
         let stood_still = self.engine.has_stood_still(now, LEAVES_WITHIN);
         let grace = self.mover_grace(connection.client);
-        if self
-            .movers
-            .take(&connection, stood_still, &self.registry, grace, now.mono)
-        {
-            actions.wake();
-            return;
+        let (movers, registry) = (&self.movers, &self.registry);
+        if self.is_unlisted() || !movers.take(&connection, stood_still, registry, grace, now.mono) {
+            self.closing.add(connection.client);
         }
-        self.close_clients(&[connection.client], now, actions);
-    }
-
-    /// This node is listed again: what the connections had registered that ended meanwhile, or whose clients were on
-    /// their way before, goes now. They have arrived long ago, and may have withdrawn it there.
-    pub(crate) fn close_left_behind(&self, now: Now, actions: &mut Actions) {
-        let mut clients = std::mem::take(&mut *self.left_behind.lock());
-        clients.extend(self.movers.take_all());
-        self.close_clients(&clients, now, actions);
-    }
-
-    fn close_clients(&self, clients: &[ClientId], now: Now, actions: &mut Actions) {
-        let mut effects = Effects::default();
-        for client in clients {
-            let (log, changes) = (self.engine.log(), &mut effects.changes);
-            self.registry.close_client(*client, now, log, changes);
-        }
-        self.settle(effects, now, actions);
+        actions.wake();
     }
 
     /// Notes that a client lives.

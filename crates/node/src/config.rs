@@ -62,7 +62,7 @@ pub struct NodeConfig {
     pub probe_misses: u32,
     /// The newest format version to speak with other members; another than the default in tests only.
     pub newest_format: u8,
-    /// Rows of a dead member that are gone through in one tick, about; another number than the default in tests only.
+    /// Rows of a dead member, or of closed connections, that are gone through in one tick, about; another number than the default in tests only.
     pub rows_at_a_time: usize,
     /// Period of the digests to each member. Default 1 s.
     pub verify_interval: Millis,

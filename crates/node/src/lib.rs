@@ -8,6 +8,7 @@ pub mod action;
 mod balance;
 mod brake;
 mod clients;
+mod closing;
 pub mod config;
 mod connection;
 mod copy;

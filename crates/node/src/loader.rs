@@ -9,6 +9,7 @@ use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 use parking_lot::Mutex;
 use rollcall_core::{Millis, Now};
+use rollcall_distro::Member;
 use smol_str::SmolStr;
 
 use crate::action::{Action, Actions};
@@ -178,7 +179,7 @@ impl Node {
         if remain == 0 || remain >= n_all {
             return;
         }
-        let targets = to.map_or_else(|| self.serving_members(), |to| vec![to]);
+        let targets = to.map_or_else(|| self.recent_members(now), |to| vec![to]);
         self.shed(n_all - remain, targets, now, actions);
     }
 
@@ -193,7 +194,7 @@ impl Node {
         let all = self.connections.all().into_iter();
         let found = { all }.find(|c| c.info.text_id == text_id && c.info.is_sdk);
         let Some(connection) = found else { return false };
-        let to = to.or_else(|| self.serving_members().into_iter().next());
+        let to = to.or_else(|| self.recent_members(now).into_iter().next());
         self.ask_one(connection.id, to, now, actions)
     }
 
@@ -238,16 +239,26 @@ impl Node {
         }
     }
 
-    /// The other members that clients may be sent to.
-    pub(crate) fn serving_members(&self) -> Vec<SmolStr> {
-        let members = self.engine.members();
-        let serving = members.iter().filter(|m| m.takes_clients());
-        serving.map(|m| m.address.clone()).collect()
+    /// The other members that clients may be sent to: those that were heard from since `heard_since`, or all when there is
+    /// none. One that has just begun to hang counts as living for some seconds more.
+    pub(crate) fn serving_members(&self, heard_since: Millis) -> Vec<SmolStr> {
+        let mut serving = self.engine.members();
+        serving.retain(Member::takes_clients);
+        let was_heard = |m: &Member| m.last_seen >= Some(heard_since);
+        if serving.iter().any(was_heard) {
+            serving.retain(was_heard);
+        }
+        serving.into_iter().map(|m| m.address).collect()
+    }
+
+    /// The same by what was heard in the last period of probes.
+    fn recent_members(&self, now: Now) -> Vec<SmolStr> {
+        self.serving_members(now.mono - self.config.probe_interval)
     }
 
     /// Asks all connections to move: the other members do not see what they register here any more.
     pub(crate) fn send_clients_away(&self, now: Now, actions: &mut Actions) {
-        self.shed(self.connections.len(), self.serving_members(), now, actions);
+        self.shed(self.connections.len(), self.recent_members(now), now, actions);
     }
 
     fn shed(&self, n: usize, targets: Vec<SmolStr>, now: Now, actions: &mut Actions) {

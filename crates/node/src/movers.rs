@@ -113,9 +113,7 @@ impl Node {
         movers.retain_mut(|mover| {
             let is_done = mover.until <= now.mono || self.withdraw_superseded(mover, now, effects);
             if is_done {
-                let log = self.engine.log();
-                self.registry
-                    .close_client(mover.client, now, log, &mut effects.changes);
+                self.closing.add(mover.client);
             }
             !is_done
         });

@@ -7,8 +7,6 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use parking_lot::Mutex;
-use rollcall_core::registry::change::ClientId;
 use rollcall_core::registry::clean::Lives;
 use rollcall_core::registry::digest::N_BUCKETS;
 use rollcall_core::{MemberId, Millis, Now, Registry, ServiceKey};
@@ -18,6 +16,7 @@ use smol_str::SmolStr;
 use crate::action::{Action, Actions, Silenced};
 use crate::balance::Balance;
 use crate::brake::Brakes;
+use crate::closing::Closing;
 use crate::config::NodeConfig;
 use crate::connection::{Awaited, Connections};
 use crate::error::NodeError;
@@ -51,8 +50,7 @@ pub struct Node {
     pub(crate) fuzzy: FuzzyWatches,
     pub(crate) switches: Switches,
     pub(crate) brakes: Brakes,
-    /// Clients whose connections ended while this node was unlisted.
-    pub(crate) left_behind: Mutex<Vec<ClientId>>,
+    pub(crate) closing: Closing,
     next_clean: AtomicU64,
     clean_bucket: AtomicU64,
 }
@@ -104,7 +102,7 @@ impl Node {
             brakes: Brakes::default(),
             pending: Pending::default(),
             counters: Counters::default(),
-            left_behind: Mutex::default(),
+            closing: Closing::default(),
             next_clean: AtomicU64::new(now.mono.0),
             clean_bucket: AtomicU64::new(0),
             registry,
@@ -153,6 +151,9 @@ impl Node {
         self.judge_beats(now, &mut effects, actions);
         self.clean(now, &mut effects);
         self.tick_movers(now, &mut effects);
+        if !self.is_unlisted() {
+            self.close_some(self.config.rows_at_a_time, now, &mut effects);
+        }
         self.registry.release_held(now.mono, &mut effects.changes);
         self.settle(effects, now, actions);
         let silence = self.connections.silence();
@@ -182,6 +183,7 @@ impl Node {
             self.movers.next_due(now.mono),
             self.registry.next_release(),
             self.balance.next_due(),
+            (!self.closing.is_empty() && !self.is_unlisted()).then_some(now.mono),
             None,
             None,
         ];
@@ -189,10 +191,10 @@ impl Node {
         if self.check_readable(now).is_ok() {
             if self.has_push() {
                 self.push_due(now, actions);
-                due[6] = self.pusher.next_due();
+                due[7] = self.pusher.next_due();
             }
             self.tick_fuzzy(now, actions);
-            due[7] = self.fuzzy.next_due();
+            due[8] = self.fuzzy.next_due();
         }
         for due in due.into_iter().flatten() {
             next = next.min(due);
@@ -277,9 +279,10 @@ impl Node {
         self.settle(effects, now, actions);
     }
 
-    /// Asks every SDK connection to move to another member; returns how many. The shell spreads the messages.
-    pub fn reset_connections(&self, actions: &mut Actions) -> usize {
-        let serving = self.serving_members();
+    /// Asks every SDK connection to move to another member, one that was heard from since `heard_since` if there is any;
+    /// returns how many. The shell spreads the messages.
+    pub fn reset_connections(&self, heard_since: Millis, actions: &mut Actions) -> usize {
+        let serving = self.serving_members(heard_since);
         let mut n_asked = 0;
         for connection in self.connections.all().into_iter().filter(|c| c.info.is_sdk) {
             let request_id = self.pusher.next_request_id();

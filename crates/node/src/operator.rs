@@ -418,7 +418,7 @@ impl Node {
         );
         m.gauge(
             "rollcall_impaired",
-            "1 while the disk hangs and other members own this node's services",
+            "1 while the disk hangs under operator data and other members own this node's services",
             usize::from(self.engine.is_impaired()),
         );
         m.gauge(
@@ -528,6 +528,11 @@ impl Node {
             "rollcall_clients_moving",
             "Clients that were asked to move and have gone, whose instances are kept until they are registered elsewhere",
             self.movers.len(),
+        );
+        m.gauge(
+            "rollcall_clients_closing",
+            "Clients whose connections have ended, and whose instances are about to go",
+            self.closing.len(),
         );
         m.gauge(
             "rollcall_writes_waiting",

@@ -8,6 +8,8 @@ use std::sync::Arc;
 
 use rollcall_core::registry::change::{Changes, ClientId};
 use rollcall_core::{Instance, MemberId, Millis, Now, ServiceKey, Stamp};
+use rollcall_distro::codec::FORMAT;
+use rollcall_distro::message::{Frame, LinkRefusal, Op, Resume, Welcome};
 use rollcall_node::{
     Action, Actions, ConnectionId, ConnectionInfo, HttpWrite, Node, NodeConfig, ProbeResult, Push, Ticket,
     UdpTarget,
@@ -248,6 +250,51 @@ fn rows_of_a_new_process_do_not_become_orphans_with_those_of_the_former() {
     assert_eq!(n_rows(&fixture.node), 1);
 }
 
+/// A node that is listed again drops what it has of others, which takes a while: a member that dials meanwhile does not go
+/// on from there, but tells everything.
+#[test]
+fn a_member_that_dials_while_its_rows_are_dropped_tells_them_anew() {
+    const N: u64 = 20_000;
+    let mut fixture = Fixture::new(&["10.0.0.1:8848", OTHER]);
+    let other = other_process(1, 0);
+    fixture.other_dials(&other);
+    for n in 0..N {
+        fixture.holds(n, false);
+    }
+    fixture.tick();
+    let (node, now) = (&fixture.node, clock(fixture.now));
+    let accept = || node.accept_link(&other.link_hello(), now, &mut Actions::default());
+    let (link, ..) = accept().unwrap();
+    for frame in [Frame::SnapshotBegin { seq: 0 }, Frame::SnapshotEnd] {
+        node.on_frame(link, frame, now, &mut Actions::default()).unwrap();
+    }
+    assert!(matches!(accept().unwrap().2.resume, Resume::At { .. }));
+    let refusal = LinkRefusal::NotAMember {
+        member: "10.0.0.1:8848".into(),
+    };
+    node.link_refused(MemberId::of(OTHER), &refusal, now, &mut Actions::default());
+    assert!(node.is_unlisted());
+    let answer = ProbeResult::Answer(other.own_probe(now));
+    let (link, welcome) = std::thread::scope(|scope| {
+        let dialing = scope.spawn(|| {
+            while node.is_unlisted() {
+                std::thread::yield_now();
+            }
+            let (link, _, welcome) = accept().unwrap();
+            (link, welcome)
+        });
+        node.probe_done(MemberId::of(OTHER), answer, now, &mut Actions::default());
+        dialing.join().unwrap()
+    });
+    assert_eq!(n_rows(node), 0);
+    let nothing = Frame::Beats { rows: Vec::new() };
+    let is_in_use = node.on_frame(link, nothing, now, &mut Actions::default()).is_ok();
+    assert!(
+        !is_in_use || matches!(welcome.resume, Resume::Fresh),
+        "{welcome:?}"
+    );
+}
+
 #[test]
 fn thousands_of_silent_connections_are_closed_some_at_a_time() {
     const N: usize = 2_000;
@@ -259,6 +306,91 @@ fn thousands_of_silent_connections_are_closed_some_at_a_time() {
     let most = fixture.most_lost(20, Node::n_connections);
     assert_eq!((fixture.node.n_connections(), n_rows(&fixture.node)), (0, 0));
     assert!((1..=A_LITTLE).contains(&most), "{most} in one tick");
+}
+
+/// Connections of one node that are closed at one moment, each with so many rows.
+fn close_at_one_moment(fixture: &mut Fixture, n_connections: usize, rows_each: u16) {
+    let ids: Vec<_> = (0..n_connections).map(|_| fixture.connect()).collect();
+    for id in &ids {
+        let rows = (1..=rows_each).map(|port| Instance::at(&format!("10.1.0.{}", id.0), port));
+        let (now, actions) = (clock(fixture.now), &mut Actions::default());
+        let rows = rows.collect();
+        fixture
+            .node
+            .register(*id, &service(), rows, now, actions)
+            .unwrap();
+    }
+    assert_eq!(n_rows(&fixture.node), n_connections * usize::from(rows_each));
+    for id in ids {
+        let (now, actions) = (clock(fixture.now), &mut Actions::default());
+        let before = n_rows(&fixture.node);
+        fixture.node.close_connection(id, now, actions);
+        assert_eq!(n_rows(&fixture.node), before, "closing itself does little");
+        assert!(matches!(actions.0[..], [Action::Wake]), "{actions:?}");
+    }
+}
+
+/// Rows of clients whose connections are closed at one moment go some hundred at a time; what one client has registered
+/// goes together. Whoever registers such a row anew on another connection meanwhile is listed all along.
+#[test]
+fn the_rows_of_connections_that_are_closed_at_one_moment_go_some_at_a_time() {
+    for (n_connections, rows_each, most_of_one) in
+        [(2_000, 1, A_LITTLE), (100, 40, A_LITTLE), (20, 1_000, 1_000)]
+    {
+        let mut fixture = Fixture::alone();
+        close_at_one_moment(&mut fixture, n_connections, rows_each);
+        let back = fixture.connect();
+        let rows = vec![Instance::at(&format!("10.1.0.{n_connections}"), 1)];
+        let (now, actions) = (clock(fixture.now), &mut Actions::default());
+        fixture
+            .node
+            .register(back, &service(), rows, now, actions)
+            .unwrap();
+        let is_listed = |node: &Node| {
+            let list = node.query(&service(), clock(1)).unwrap().view;
+            let mut hosts = list.instances().map(|i| i.row_key());
+            hosts.any(|key| key.ip == format!("10.1.0.{n_connections}") && key.port == 1)
+        };
+        let (mut most, end) = (0, fixture.now + SECOND);
+        while n_rows(&fixture.node) > 1 {
+            let before = n_rows(&fixture.node);
+            fixture.tick();
+            most = most.max(before - n_rows(&fixture.node));
+            assert!(is_listed(&fixture.node));
+            assert!(fixture.now < end, "{before} rows are left");
+        }
+        assert!(most <= most_of_one, "{most} in one tick");
+    }
+}
+
+/// Another member that was busy while many connections ended here is told of a few in each frame.
+#[test]
+fn a_frame_tells_of_the_end_of_a_few_connections() {
+    const N: usize = 50;
+    let mut fixture = Fixture::new(&["10.0.0.1:8848", OTHER]);
+    let welcome = Welcome {
+        resume: Resume::At { seq: 0 },
+        epoch: 1,
+        boot: 1,
+    };
+    let (now, actions) = (clock(fixture.now), &mut Actions::default());
+    let (other, format) = (MemberId::of(OTHER), FORMAT);
+    let link = fixture.node.link_up(other, format, welcome, now, actions);
+    close_at_one_moment(&mut fixture, N, 10);
+    while n_rows(&fixture.node) > 0 {
+        fixture.tick();
+    }
+    let mut n_told = 0;
+    while let Some(frame) = fixture.node.poll_link(link, clock(fixture.now)) {
+        let Frame::Ops { ops, .. } = frame else { continue };
+        let n_ends = ops
+            .iter()
+            .filter(|op| matches!(op, Op::ClientGone { .. }))
+            .count();
+        assert!(n_ends <= 8, "{n_ends} in one frame");
+        n_told += n_ends;
+    }
+    assert_eq!(n_told, N);
 }
 
 /// Thousands subscribe to a service that changes all the time, over gRPC and UDP: no tick pushes to more than some

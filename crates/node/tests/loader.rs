@@ -2,8 +2,10 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-use rollcall_core::{Instance, Millis, Now, ServiceKey};
-use rollcall_node::{Action, Actions, ConnectionId, ConnectionInfo, Node, NodeConfig, NodeError};
+use rollcall_core::{Instance, MemberId, Millis, Now, ServiceKey};
+use rollcall_node::{
+    Action, Actions, ConnectionId, ConnectionInfo, Node, NodeConfig, NodeError, ProbeResult,
+};
 
 struct Alone {
     node: Node,
@@ -283,6 +285,7 @@ fn kf_061_instances_of_a_client_that_moves_stay_until_they_are_registered_anew()
         Some(0)
     );
     alone.close(arrived);
+    alone.run(1);
     for service in &services {
         assert_eq!(listed(&alone, service), (vec![], 0), "it was not asked to move");
     }
@@ -331,6 +334,7 @@ fn instances_of_clients_that_gave_up_a_node_that_stood_still_stay_until_they_are
     assert_eq!(n_listed(&alone), 2, "the second never came back");
     stay(&mut alone, &alive, 20);
     alone.close(anew);
+    alone.run(1);
     assert_eq!(
         n_listed(&alone),
         1,
@@ -357,6 +361,7 @@ fn kf_061_a_client_that_was_asked_to_move_and_never_arrives_is_gone_after_the_gr
     ask(&alone, 1);
     alone.close(asked);
     alone.close(unasked);
+    alone.run(1);
     assert_eq!(listed(&alone, &service).0, [1, 2]);
     for _ in 0..14 {
         alone.run(1_000);
@@ -370,9 +375,54 @@ fn kf_061_a_client_that_was_asked_to_move_and_never_arrives_is_gone_after_the_gr
         alone.run(1_000);
     }
     alone.close(stayed);
+    alone.run(1);
     assert_eq!(
         listed(&alone, &service).0,
         [] as [u16; 0],
         "it was asked too long ago"
+    );
+}
+
+/// A member that hangs counts as living for some seconds: clients are sent to those that have answered meanwhile.
+#[test]
+fn clients_are_sent_to_members_that_were_heard_from_lately() {
+    const LIVES: &str = "10.0.0.2:8848";
+    const HANGS: &str = "10.0.0.3:8848";
+    let member = |address| {
+        let mut config = NodeConfig::new(address, &["10.0.0.1:8848", LIVES, HANGS], 1);
+        config.gate_limit = Millis(0);
+        let node = Node::new(config, 1, clock(0));
+        node.tick(clock(1), &mut Actions::default());
+        Alone { node, now: 1 }
+    };
+    let mut here = member("10.0.0.1:8848");
+    let answers = |here: &Alone, address: &'static str| {
+        let (now, actions) = (clock(here.now), &mut Actions::default());
+        let answer = ProbeResult::Answer(member(address).node.own_probe(now));
+        here.node.probe_done(MemberId::of(address), answer, now, actions);
+    };
+    let named = |here: &Alone, heard_since| {
+        let mut actions = Actions::default();
+        here.node.reset_connections(Millis(heard_since), &mut actions);
+        let named = resets(actions).into_iter().filter_map(|(_, _, to)| to);
+        named.collect::<std::collections::BTreeSet<_>>()
+    };
+    answers(&here, LIVES);
+    answers(&here, HANGS);
+    for _ in 0..4 {
+        here.connect("10.1.0.1", true).unwrap();
+    }
+    assert_eq!(named(&here, 0).len(), 2);
+    here.now = 900;
+    answers(&here, LIVES);
+    assert_eq!(Vec::from_iter(named(&here, 800)), [LIVES]);
+    assert_eq!(named(&here, 901).len(), 2, "nobody was heard from since");
+    // Whoever is asked to move by an operator is sent to one that answered within the last period of probes.
+    here.now = 1_500;
+    let asked = here.shed(1, None);
+    assert_eq!(asked.len(), 3);
+    assert!(
+        asked.iter().all(|(_, _, to)| to.as_deref() == Some(LIVES)),
+        "{asked:?}"
     );
 }

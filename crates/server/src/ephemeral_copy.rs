@@ -11,6 +11,7 @@ use std::io::{self, BufReader, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use parking_lot::Mutex;
 use rollcall_core::Millis;
 use rollcall_distro::CopyTime;
 use rollcall_distro::codec;
@@ -30,6 +31,8 @@ const MAX_FILE: u64 = 4 << 30;
 /// Largest record, in bytes: what a member would take as a frame.
 const MAX_RECORD: u32 = (codec::MAX_BODY + 64) as u32;
 const BUFFER: usize = 256 << 10;
+/// A copy that is not written after this time is as good as none: the disk hangs, or is far too slow.
+const OVERDUE: Millis = Millis::secs(30);
 
 /// Why a copy is not used, or could not be written.
 #[derive(Debug, thiserror::Error)]
@@ -60,6 +63,22 @@ pub struct EphemeralCopy {
     written_at: AtomicU64,
     size: AtomicU64,
     failures: Counter,
+    pace: Mutex<Pace>,
+}
+
+/// How writing goes.
+#[derive(Debug, Default)]
+struct Pace {
+    /// Since when a copy is being written.
+    since: Option<Millis>,
+    /// The last one could not be written.
+    has_failed: bool,
+}
+
+impl Pace {
+    fn is_failing(&self, now: Millis) -> bool {
+        self.has_failed || self.since.is_some_and(|since| now.since(since) > OVERDUE)
+    }
 }
 
 impl EphemeralCopy {
@@ -70,6 +89,7 @@ impl EphemeralCopy {
             written_at: AtomicU64::new(0),
             size: AtomicU64::new(0),
             failures: Counter::default(),
+            pace: Mutex::default(),
         }
     }
 
@@ -88,10 +108,22 @@ impl EphemeralCopy {
         self.failures.value()
     }
 
+    /// True from a copy that could not be written, or takes longer than [`OVERDUE`], until the next one is written.
+    pub fn is_failing(&self, now: Millis) -> bool {
+        self.pace.lock().is_failing(now)
+    }
+
     /// Writes a copy. Blocks.
     pub fn write(&self, exec: &Executor) {
-        let begun = exec.node().copy_time(exec.now());
-        match write_file(&self.path, begun, exec.node().copy_parts()) {
+        let now = exec.now();
+        let begun = exec.node().copy_time(now);
+        self.pace.lock().since = Some(now.mono);
+        let written = write_file(&self.path, begun, exec.node().copy_parts());
+        *self.pace.lock() = Pace {
+            since: None,
+            has_failed: written.is_err(),
+        };
+        match written {
             Ok(size) => {
                 self.size.store(size, Ordering::Relaxed);
                 self.written_at.store(begun.wall.0, Ordering::Relaxed);
@@ -275,6 +307,21 @@ mod tests {
         }
         let names: Vec<_> = std::fs::read_dir(dir.path()).unwrap().flatten().collect();
         assert_eq!(names.len(), 1, "{names:?}");
+    }
+
+    #[test]
+    fn writing_fails_from_an_error_or_a_long_wait_until_a_copy_is_written() {
+        let since = |ms| Some(Millis(ms));
+        for (since, has_failed, is_failing) in [
+            (None, false, false),
+            (None, true, true),
+            (since(1_000), false, false),
+            (since(1_000), true, true),
+            (since(999), false, true),
+        ] {
+            let pace = Pace { since, has_failed };
+            assert_eq!(pace.is_failing(Millis(31_000)), is_failing, "{pace:?}");
+        }
     }
 
     #[test]

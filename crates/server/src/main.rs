@@ -10,7 +10,9 @@ use rollcall_server::config::{Config, LogFormat, cli};
 use rollcall_server::log_levels::LogLevels;
 use rollcall_server::{agreement, wiring};
 use tracing_appender::non_blocking::{ErrorCounter, NonBlockingBuilder, WorkerGuard};
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{EnvFilter, Layer, fmt, reload};
 
 /// Exit code of wrong settings (`EX_USAGE`).
 const BAD_SETTINGS: u8 = 64;
@@ -104,30 +106,18 @@ fn start_log(
         .thread_name("rollcall-log")
         .finish(std::io::stderr());
     let lost_lines = writer.error_counter();
-    let log = tracing_subscriber::fmt()
-        .with_env_filter(filter)
+    let lines = fmt::layer()
         .with_writer(writer)
         .log_internal_errors(false)
         .with_ansi(is_terminal);
-    let base = config.log_level.clone();
-    // The handle is of the type that the log has in the end, so it is taken last.
-    let levels = match config.log_format {
-        LogFormat::Text => {
-            let log = log.with_filter_reloading();
-            let handle = log.reload_handle();
-            log.init();
-            LogLevels::new(base, move |filter| {
-                handle.reload(filter).map_err(|error| error.to_string())
-            })
-        }
-        LogFormat::Json => {
-            let log = log.json().flatten_event(true).with_filter_reloading();
-            let handle = log.reload_handle();
-            log.init();
-            LogLevels::new(base, move |filter| {
-                handle.reload(filter).map_err(|error| error.to_string())
-            })
-        }
+    let lines = match config.log_format {
+        LogFormat::Text => lines.boxed(),
+        LogFormat::Json => lines.json().flatten_event(true).boxed(),
     };
+    let (filter, handle) = reload::Layer::new(filter);
+    tracing_subscriber::registry().with(filter).with(lines).init();
+    let levels = LogLevels::new(config.log_level.clone(), move |filter| {
+        handle.reload(filter).map_err(|error| error.to_string())
+    });
     Ok((levels, lost_lines, guard))
 }

@@ -245,6 +245,11 @@ pub fn gather(exec: &Executor, census: &Census, load: MachineLoad) -> Vec<Family
             "Size of the last copy of ephemeral instances that this process wrote",
             copy.size(),
         );
+        gauge(
+            "rollcall_copy_failing",
+            "1 while copies of ephemeral instances cannot be written, or one takes longer than 30 s",
+            u64::from(copy.is_failing(now.mono)),
+        );
         families.push(counter((
             "rollcall_copy_failures",
             "Copies of ephemeral instances that could not be written",

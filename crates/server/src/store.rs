@@ -57,6 +57,14 @@ pub enum StoreError {
         /// The file.
         path: PathBuf,
     },
+    /// There is no file yet, and none can be made.
+    #[error("{path} cannot be made, the node needs room and the right to write there (data_dir): {error}")]
+    NotMade {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        error: String,
+    },
     /// The file is there and is not what was written.
     #[error("{path} cannot be read, move it away to start without what it holds: {error}")]
     Damaged {
@@ -132,8 +140,7 @@ impl Store {
         })?;
         // Members that share a directory have a file each.
         let path = dir.join(file_name(address));
-        let (database, kept) =
-            without_panic(|| load(&path)).unwrap_or_else(|panic| Err(damaged(&path, panic)))?;
+        let (database, kept) = load(&path)?;
         info!(file = %path.display(), n_kept = kept.len(), "operator data");
         let store = Store::start(database, path, open_existing)?;
         Ok((store, kept))
@@ -217,6 +224,12 @@ fn damaged(path: &Path, error: impl ToString) -> StoreError {
     }
 }
 
+fn locked(path: &Path) -> StoreError {
+    StoreError::Locked {
+        path: path.to_owned(),
+    }
+}
+
 fn file_name(address: &str) -> String {
     format!("operator-{}.redb", as_file_name(address))
 }
@@ -244,14 +257,29 @@ pub fn strange_files(dir: &Path, members: &[SmolStr]) -> Vec<PathBuf> {
 
 /// Opens the file, or makes it if there is none, and reads it.
 fn load(path: &Path) -> Result<(Database, Vec<RowOp>), StoreError> {
-    let database = match std::fs::metadata(path) {
+    match std::fs::metadata(path) {
         Ok(file) if file.len() == 0 => return Err(damaged(path, "it is empty")),
-        Ok(_) => open_existing(path)?,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => create(path)?,
+        Ok(_) => {}
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            let error = match without_panic(|| create(path)) {
+                Ok(Ok(database)) => return Ok((database, Vec::new())),
+                Ok(Err(redb::Error::DatabaseAlreadyOpen)) => return Err(locked(path)),
+                Ok(Err(error)) => error.to_string(),
+                Err(panic) => panic,
+            };
+            return Err(StoreError::NotMade {
+                path: path.to_owned(),
+                error,
+            });
+        }
         Err(error) => return Err(damaged(path, error)),
-    };
-    let kept = read(&database).map_err(|error| damaged(path, error))?;
-    Ok((database, kept))
+    }
+    without_panic(|| {
+        let database = open_existing(path)?;
+        let kept = read(&database).map_err(|error| damaged(path, error))?;
+        Ok((database, kept))
+    })
+    .unwrap_or_else(|panic| Err(damaged(path, panic)))
 }
 
 /// Opens the file after reading and checking all of it.
@@ -261,28 +289,23 @@ fn open_existing(path: &Path) -> Result<Database, StoreError> {
 }
 
 /// Makes the file. It gets its name when it is whole, so that a process killed meanwhile leaves none that looks damaged.
-fn create(path: &Path) -> Result<Database, StoreError> {
+fn create(path: &Path) -> Result<Database, redb::Error> {
     let unfinished = path.with_extension("new");
-    let of_disk = |error| damaged(path, error);
     match std::fs::remove_file(&unfinished) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(of_disk(error)),
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error.into()),
         _ => {}
     }
-    let database = Database::create(&unfinished).map_err(|error| refusal(path, error))?;
-    std::fs::rename(&unfinished, path).map_err(of_disk)?;
+    let database = Database::create(&unfinished)?;
+    std::fs::rename(&unfinished, path)?;
     if let Some(dir) = path.parent() {
-        std::fs::File::open(dir)
-            .and_then(|dir| dir.sync_all())
-            .map_err(of_disk)?;
+        std::fs::File::open(dir)?.sync_all()?;
     }
     Ok(database)
 }
 
 fn refusal(path: &Path, error: redb::DatabaseError) -> StoreError {
     match error {
-        redb::DatabaseError::DatabaseAlreadyOpen => StoreError::Locked {
-            path: path.to_owned(),
-        },
+        redb::DatabaseError::DatabaseAlreadyOpen => locked(path),
         error => damaged(path, error),
     }
 }
@@ -503,6 +526,18 @@ mod tests {
         assert_eq!(kept, []);
         store.close();
         assert_eq!((file.exists(), unfinished.exists()), (true, false));
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_made_is_not_said_to_be_there() {
+        let dir = tempfile::tempdir().unwrap();
+        let in_the_way = dir.path().join("operator-a_1.new");
+        std::fs::create_dir(&in_the_way).unwrap();
+        let text = Store::open(dir.path(), "a:1").unwrap_err().to_string();
+        assert!(text.contains("operator-a_1.redb cannot be made"), "{text}");
+        assert!(!text.contains("move it away"), "{text}");
+        std::fs::remove_dir(&in_the_way).unwrap();
+        Store::open(dir.path(), "a:1").unwrap().0.close();
     }
 
     #[test]

@@ -109,30 +109,31 @@ impl Registry {
         Ok(())
     }
 
-    /// Removes a connection of this member with all it publishes. False when it was not known.
+    /// Removes a connection of this member with all it publishes; returns how many rows that were.
     pub fn close_client(
         &self,
         client: ClientId,
         now: Now,
         journal: &dyn Journal,
         changes: &mut Changes,
-    ) -> bool {
+    ) -> usize {
         let Some(published) = self.clients.remove(client) else {
-            return false;
+            return 0;
         };
         let services = {
             let mut published = published.lock();
             published.is_gone = true;
             published.take_all()
         };
-        let had_rows = !services.is_empty();
+        let mut n_rows = 0;
         for (service, rows) in services {
+            n_rows += rows.len();
             self.remove_rows_of(client, &service, &rows, false, now, changes);
         }
-        if had_rows {
+        if n_rows > 0 {
             journal.record(RowOp::ClientGone { client }, &self.digests, 0, 0);
         }
-        true
+        n_rows
     }
 
     /// The rows that a connection of this member publishes and somebody else has published since, by service. While what

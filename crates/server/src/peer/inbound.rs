@@ -303,6 +303,8 @@ async fn serve(
                 if let Err(end) = frame.and_then(|bytes| apply(shared, link, &bytes)) {
                     return end;
                 }
+                // However many frames are here already: what others want comes in between.
+                tokio::task::yield_now().await;
                 // The node may have an answer to it at once.
                 if !is_waiting {
                     stall.as_mut().reset(Instant::now() + STALL);
