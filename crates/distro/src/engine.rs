@@ -200,6 +200,8 @@ pub struct Engine {
     last_tick: AtomicU64,
     /// When it last went on after standing still for long, 0 for never.
     went_on: AtomicU64,
+    /// When it last reached a member again that it had not reached, 0 for never.
+    reached: AtomicU64,
     /// Some member lives and is reached by others only.
     pub(crate) is_any_cut: AtomicBool,
     /// Something that this member's writes need does not work.
@@ -284,6 +286,7 @@ impl Engine {
             copying: Mutex::default(),
             last_tick: AtomicU64::new(now.mono.0),
             went_on: AtomicU64::new(0),
+            reached: AtomicU64::new(0),
             is_any_cut: AtomicBool::new(false),
             is_impaired: AtomicBool::new(false),
             strangers: Mutex::default(),
@@ -384,6 +387,11 @@ impl Engine {
     /// nothing newer.
     pub fn is_readable_at(&self, now: Now) -> bool {
         self.is_past_gate() && !self.is_leaving() && self.is_awake_at(now)
+    }
+
+    /// When this member last reached another one again that it had not reached; 0 for never.
+    pub fn reached_again(&self) -> Millis {
+        Millis(self.reached.load(Ordering::Relaxed))
     }
 
     /// True when this process has stood still for so long that clients may have given it up, and has gone on for less
@@ -695,6 +703,9 @@ impl Engine {
             || !steps.cut.is_empty()
         {
             self.take_turnover(now, effects);
+        }
+        if !steps.back.is_empty() || !steps.reached.is_empty() {
+            self.reached.store(now.mono.0, Ordering::Relaxed);
         }
         for id in steps.back {
             effects.push(Effect::Report(Report::MemberBack(id)));

@@ -480,8 +480,12 @@ impl Engine {
     }
 
     pub(crate) fn apply(&self, origin: MemberId, op: Op, now: Now, effects: &mut Effects) {
+        self.apply_row(row_op(op, origin), now, effects);
+    }
+
+    fn apply_row(&self, op: RowOp, now: Now, effects: &mut Effects) {
         let changes = &mut effects.changes;
-        match row_op(op, origin) {
+        match op {
             RowOp::Publish {
                 client,
                 service,
@@ -643,7 +647,7 @@ impl Engine {
         let mut back = Vec::new();
         for op in rows {
             self.counters.rows_repaired.fetch_add(1, Ordering::Relaxed);
-            let offered = row_op(op.clone(), origin);
+            let offered = row_op(op, origin);
             if let Some(subject) = offered.subject() {
                 self.repairs.note(peer.id, subject, false, now);
             }
@@ -652,7 +656,19 @@ impl Engine {
                 back.push(Op::from(&newer));
                 continue;
             }
-            self.apply(origin, op, now, effects);
+            match offered {
+                RowOp::Publish {
+                    client,
+                    service,
+                    instance,
+                    stamp,
+                } => {
+                    let changes = &mut effects.changes;
+                    self.registry
+                        .repair_publish(client, &service, instance, stamp, now, changes);
+                }
+                op => self.apply_row(op, now, effects),
+            }
         }
         for chunk in back.chunks(MAX_OFFER) {
             inbound.reply(Reply::Offer { rows: chunk.to_vec() });

@@ -21,7 +21,8 @@ const LOOK_AGAIN: Millis = Millis(50);
 const MOVERS_MAX: usize = 10_000;
 
 /// How long the row of a client that has arrived stays published here as well. Other members hear of its arrival and of
-/// its end here from different members, in any order: by then a link is up again that broke on the way of the first.
+/// its end here from different members, in any order: by then a link is up again that broke on the way of the first. After
+/// a cut, so long from when the others were reached again.
 const BOTH_FOR: Millis = Millis(2_000);
 
 /// A client on its way.
@@ -130,8 +131,9 @@ impl Node {
             }
         }
         let mut due: BTreeMap<ServiceKey, Vec<u64>> = BTreeMap::new();
+        let reached = self.engine.reached_again();
         mover.superseded.retain(|(service, hash), since| {
-            let is_due = now.mono.since(*since) >= BOTH_FOR;
+            let is_due = now.mono.since(reached.max(*since)) >= BOTH_FOR;
             if is_due {
                 due.entry(service.clone()).or_default().push(*hash);
             }

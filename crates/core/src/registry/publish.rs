@@ -267,6 +267,34 @@ impl Registry {
         now: Now,
         changes: &mut Changes,
     ) {
+        self.take_publication(client, service, instance, stamp, false, now, changes);
+    }
+
+    /// The same of one that was told because digests differed. It may be as old as its stamp says, so that an orphan of the
+    /// row which is newer is what was published last.
+    pub fn repair_publish(
+        &self,
+        client: ClientId,
+        service: &ServiceKey,
+        instance: Arc<Instance>,
+        stamp: Stamp,
+        now: Now,
+        changes: &mut Changes,
+    ) {
+        self.take_publication(client, service, instance, stamp, true, now, changes);
+    }
+
+    #[allow(clippy::too_many_arguments)] // They are the operation.
+    fn take_publication(
+        &self,
+        client: ClientId,
+        service: &ServiceKey,
+        instance: Arc<Instance>,
+        stamp: Stamp,
+        is_repair: bool,
+        now: Now,
+        changes: &mut Changes,
+    ) {
         self.clock.observe(stamp.time);
         let instance = self.pooled_arc(instance);
         let key = instance.row_key();
@@ -275,16 +303,19 @@ impl Registry {
         let mut published = published.lock();
         self.edit(service, now.mono, changes, |edit| {
             let publisher = Publisher::Connection(client);
-            let known = edit.rows.find(hash).and_then(|row| row.publication(publisher));
+            let row = edit.rows.find(hash);
+            let known = row.and_then(|row| row.publication(publisher));
             if known.is_some_and(|p| p.stamp > stamp) {
                 return;
             }
+            let is_newer = |p: &Publication| p.publisher != publisher && p.stamp > stamp;
+            let is_superseded = is_repair && row.is_some_and(|row| row.publications.iter().any(is_newer));
             let publication = Publication {
                 publisher,
                 stamp,
                 instance,
                 is_orphan: false,
-                is_superseded: false,
+                is_superseded,
             };
             let former = edit.set(hash, &key, publication).filter(|p| !p.is_orphan);
             let id = connection_row_id(hash, client);

@@ -775,17 +775,20 @@ fn a_client_that_comes_to_a_member_whose_clock_is_behind_takes_the_place_of_its_
     b.follow(&a);
     assert_eq!(b.set_orphans_of(1, true), 1);
     let member = MemberId(3);
-    b.apply(RowOp::Publish {
-        client: ClientId {
-            origin: member,
-            number: 1,
-        },
-        service: service(),
-        instance: Arc::new(at(1, 2.0)),
-        stamp: Stamp { time: 1, member },
-    });
+    let client = ClientId {
+        origin: member,
+        number: 1,
+    };
+    let (stamp, instance) = (Stamp { time: 1, member }, Arc::new(at(1, 2.0)));
+    let changes = &mut Changes::new();
+    let r = &b.registry;
+    r.repair_publish(client, &service(), instance.clone(), stamp, b.now, changes);
+    assert_eq!(b.weights(), [1.0], "what a repair tells may be long past");
+    b.apply(RowOp::ClientGone { client });
+    r.apply_publish(client, &service(), instance, stamp, b.now, changes);
     assert_eq!(b.weights(), [2.0]);
-    assert_eq!(b.registry.n_orphans(), 0);
+    assert_eq!(r.n_orphans(), 0);
+    b.assert_digests_are_true();
 }
 
 #[test]
