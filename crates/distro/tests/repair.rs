@@ -14,7 +14,7 @@ use rollcall_core::registry::records::{Record, RecordKey};
 use rollcall_core::registry::repair::Scope;
 use rollcall_core::{Instance, MemberId, Millis, Now, Registry, ServiceKey, Stamp};
 use rollcall_distro::codec::FORMAT;
-use rollcall_distro::message::{Frame, LinkHello, Op, Reply, Resume, Welcome, WireService};
+use rollcall_distro::message::{Frame, LinkHello, Op, Reply, Resume, Welcome};
 use rollcall_distro::{Effects, Engine, LinkId};
 
 use common::config;
