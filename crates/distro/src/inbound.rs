@@ -8,7 +8,7 @@ use hashbrown::{HashMap, HashSet};
 use rollcall_core::registry::beats::Heard;
 use rollcall_core::registry::change::{RowOp, Versioned};
 use rollcall_core::registry::digest::N_BUCKETS;
-use rollcall_core::{MemberId, Millis, Now, RowKey, ServiceKey};
+use rollcall_core::{MemberId, Millis, Now, Registry, RowKey, ServiceKey};
 
 use crate::convert::row_op;
 use crate::effect::{Effect, Effects};
@@ -480,10 +480,10 @@ impl Engine {
     }
 
     pub(crate) fn apply(&self, origin: MemberId, op: Op, now: Now, effects: &mut Effects) {
-        self.apply_row(row_op(op, origin), now, effects);
+        self.apply_row(row_op(op, origin), false, now, effects);
     }
 
-    fn apply_row(&self, op: RowOp, now: Now, effects: &mut Effects) {
+    fn apply_row(&self, op: RowOp, is_repair: bool, now: Now, effects: &mut Effects) {
         let changes = &mut effects.changes;
         match op {
             RowOp::Publish {
@@ -492,8 +492,11 @@ impl Engine {
                 instance,
                 stamp,
             } => {
-                self.registry
-                    .apply_publish(client, &service, instance, stamp, now, changes);
+                let publish = match is_repair {
+                    true => Registry::repair_publish,
+                    false => Registry::apply_publish,
+                };
+                publish(&self.registry, client, &service, instance, stamp, now, changes);
             }
             RowOp::Withdraw { client, service, row } => {
                 let hash = row.stable_hash(&service);
@@ -656,19 +659,7 @@ impl Engine {
                 back.push(Op::from(&newer));
                 continue;
             }
-            match offered {
-                RowOp::Publish {
-                    client,
-                    service,
-                    instance,
-                    stamp,
-                } => {
-                    let changes = &mut effects.changes;
-                    self.registry
-                        .repair_publish(client, &service, instance, stamp, now, changes);
-                }
-                op => self.apply_row(op, now, effects),
-            }
+            self.apply_row(offered, true, now, effects);
         }
         for chunk in back.chunks(MAX_OFFER) {
             inbound.reply(Reply::Offer { rows: chunk.to_vec() });

@@ -29,13 +29,17 @@ const BOTH_FOR: Millis = Millis(2_000);
 #[derive(Debug)]
 struct Mover {
     client: ClientId,
+    /// Rows that it registered.
+    n_rows: usize,
     /// Until when what it registered stays.
     until: Millis,
+    /// When to look whether it is registered anew.
+    look: Millis,
     /// Since when somebody else publishes its rows.
     superseded: BTreeMap<(ServiceKey, u64), Millis>,
 }
 
-/// Clients on their way.
+/// Clients on their way, in the order in which they are looked at.
 #[derive(Debug, Default)]
 pub(crate) struct Movers(Mutex<VecDeque<Mover>>);
 
@@ -60,7 +64,9 @@ impl Movers {
         if !is_asked && !stood_still {
             return false;
         }
-        if registry.published(connection.client).is_empty() {
+        let published = registry.published(connection.client).into_iter();
+        let n_rows = published.map(|(_, n_rows)| n_rows).sum();
+        if n_rows == 0 {
             return false;
         }
         let mut movers = self.0.lock();
@@ -70,7 +76,9 @@ impl Movers {
         let client = connection.client;
         movers.push_back(Mover {
             client,
+            n_rows,
             until: now + grace,
+            look: now + LOOK_AGAIN,
             superseded: BTreeMap::new(),
         });
         true
@@ -83,8 +91,8 @@ impl Movers {
     }
 
     /// When to look again.
-    pub(crate) fn next_due(&self, now: Millis) -> Option<Millis> {
-        (self.len() > 0).then(|| now + LOOK_AGAIN)
+    pub(crate) fn next_due(&self) -> Option<Millis> {
+        self.0.lock().front().map(|first| first.look)
     }
 }
 
@@ -105,19 +113,25 @@ impl Node {
     }
 
     /// Takes away what has been registered anew for a while, and all of those whose grace is over. What an unlisted node
-    /// has stays.
-    pub(crate) fn tick_movers(&self, now: Now, effects: &mut Effects) {
+    /// has stays. Looks at clients with some `limit` rows all told, at least one, so that the return of a fleet is a little
+    /// work many times.
+    pub(crate) fn tick_movers(&self, limit: usize, now: Now, effects: &mut Effects) {
         if self.is_unlisted() {
             return;
         }
         let mut movers = self.movers.0.lock();
-        movers.retain_mut(|mover| {
-            let is_done = mover.until <= now.mono || self.withdraw_superseded(mover, now, effects);
-            if is_done {
+        let mut n_seen = 0;
+        while n_seen < limit
+            && let Some(mut mover) = movers.pop_front_if(|mover| mover.look <= now.mono)
+        {
+            n_seen += mover.n_rows;
+            if mover.until <= now.mono || self.withdraw_superseded(&mut mover, now, effects) {
                 self.closing.add(mover.client);
+            } else {
+                mover.look = now.mono + LOOK_AGAIN;
+                movers.push_back(mover);
             }
-            !is_done
-        });
+        }
     }
 
     /// True when nothing of the client is left here.

@@ -150,9 +150,10 @@ impl Node {
         self.switches.renew(&self.registry);
         self.judge_beats(now, &mut effects, actions);
         self.clean(now, &mut effects);
-        self.tick_movers(now, &mut effects);
+        let limit = self.config.rows_at_a_time;
+        self.tick_movers(limit, now, &mut effects);
         if !self.is_unlisted() {
-            self.close_some(self.config.rows_at_a_time, now, &mut effects);
+            self.close_some(limit, now, &mut effects);
         }
         self.registry.release_held(now.mono, &mut effects.changes);
         self.settle(effects, now, actions);
@@ -180,7 +181,7 @@ impl Node {
             self.pending.next_due(),
             self.connections.next_look(),
             self.loader.next_due(),
-            self.movers.next_due(now.mono),
+            self.movers.next_due().filter(|_| !self.is_unlisted()),
             self.registry.next_release(),
             self.balance.next_due(),
             (!self.closing.is_empty() && !self.is_unlisted()).then_some(now.mono),

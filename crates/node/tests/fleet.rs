@@ -308,6 +308,40 @@ fn thousands_of_silent_connections_are_closed_some_at_a_time() {
     assert!((1..=A_LITTLE).contains(&most), "{most} in one tick");
 }
 
+/// A node that has stood still finds its connections closed; their clients have registered elsewhere meanwhile.
+#[test]
+fn what_a_fleet_has_left_behind_is_withdrawn_some_at_a_time() {
+    const N: u16 = 40;
+    const ROWS_EACH: u16 = 100;
+    let mut fixture = Fixture::alone();
+    let register = |fixture: &Fixture, n: u16| {
+        let id = fixture.connect();
+        let rows = (0..ROWS_EACH).map(|port| Instance::at(&format!("10.1.0.{n}"), port + 1));
+        let (rows, now, actions) = (rows.collect(), clock(fixture.now), &mut Actions::default());
+        let done = fixture.node.register(id, &service(), rows, now, actions);
+        done.unwrap();
+        id
+    };
+    let left: Vec<_> = (0..N).map(|n| register(&fixture, n)).collect();
+    fixture.now += 20 * SECOND;
+    for id in left {
+        let (now, actions) = (clock(fixture.now), &mut Actions::default());
+        fixture.node.close_connection(id, now, actions);
+    }
+    fixture.tick();
+    let n_all = usize::from(N * ROWS_EACH);
+    assert_eq!(n_rows(&fixture.node), n_all, "they are on their way");
+    for n in 0..N {
+        register(&fixture, n);
+    }
+    let n_publications = |node: &Node| node.registry().publications_in(&service()).len();
+    assert_eq!(n_publications(&fixture.node), 2 * n_all);
+    let most = fixture.most_lost(3, n_publications);
+    assert_eq!(n_publications(&fixture.node), n_all);
+    assert!((1..=A_LITTLE).contains(&most), "{most} in one tick");
+    assert_eq!(n_rows(&fixture.node), n_all, "nobody has seen a shorter list");
+}
+
 /// Connections of one node that are closed at one moment, each with so many rows.
 fn close_at_one_moment(fixture: &mut Fixture, n_connections: usize, rows_each: u16) {
     let ids: Vec<_> = (0..n_connections).map(|_| fixture.connect()).collect();
