@@ -127,6 +127,8 @@ pub(crate) struct Switches {
 
 #[derive(Debug, Default)]
 struct Table {
+    /// [`Registry::n_switched`] when the records were seen last.
+    n_switched: u64,
     /// The records as last seen.
     records: Vec<(SmolStr, SmolStr)>,
     /// Set on this node only; each lasts until its record changes.
@@ -206,8 +208,12 @@ impl Switches {
     pub(crate) fn renew(&self, registry: &Registry) {
         let mut table = self.table.lock();
         // Read under the lock: whoever comes last has read the newest.
-        table.see(registry.switches());
-        self.heed(&table);
+        let n_switched = registry.n_switched();
+        if table.n_switched != n_switched {
+            table.n_switched = n_switched;
+            table.see(registry.switches());
+            self.heed(&table);
+        }
     }
 
     fn set_local(&self, name: &str, value: SmolStr) {

@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::ops::Bound::{Included, Unbounded};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::RwLock;
 use smol_str::SmolStr;
@@ -115,19 +116,26 @@ struct Stored {
 
 /// The table of records, by bucket: all that is said of a service is in the service's bucket.
 #[derive(Debug)]
-pub(crate) struct Records(Vec<RwLock<Bucket>>);
+pub(crate) struct Records {
+    buckets: Vec<RwLock<Bucket>>,
+    /// How often a switch was set or removed.
+    n_switched: AtomicU64,
+}
 
 type Bucket = BTreeMap<RecordKey, Stored>;
 
 impl Default for Records {
     fn default() -> Self {
-        Records((0..N_BUCKETS).map(|_| RwLock::default()).collect())
+        Records {
+            buckets: (0..N_BUCKETS).map(|_| RwLock::default()).collect(),
+            n_switched: AtomicU64::new(0),
+        }
     }
 }
 
 impl Records {
     fn bucket(&self, bucket: usize) -> &RwLock<Bucket> {
-        &self.0[bucket % N_BUCKETS]
+        &self.buckets[bucket % N_BUCKETS]
     }
 
     fn of(&self, key: &RecordKey) -> &RwLock<Bucket> {
@@ -137,7 +145,7 @@ impl Records {
     /// What `read` makes of each record that is there, of those with a key from `from` on, sorted by key.
     fn live<T>(&self, from: Option<&RecordKey>, read: impl Fn(&RecordKey, &Record) -> Option<T>) -> Vec<T> {
         let mut found: Vec<(RecordKey, T)> = Vec::new();
-        for bucket in &self.0 {
+        for bucket in &self.buckets {
             let bucket = bucket.read();
             let records = bucket.range((from.map_or(Unbounded, Included), Unbounded));
             let live = records.filter_map(|(key, stored)| {
@@ -293,6 +301,9 @@ impl Registry {
         };
         let at = now.mono;
         table.insert(key.clone(), Stored { stamp, record, at });
+        if matches!(key, RecordKey::Switch(_)) {
+            self.records.n_switched.fetch_add(1, Ordering::Release);
+        }
         self.durable.lock().push(op.clone());
         match journal {
             Some(journal) => {
@@ -347,7 +358,12 @@ impl Registry {
         self.records.live(None, copy)
     }
 
-    /// The switches that are set, sorted by name.
+    /// Another number whenever a switch has been set or removed. Read it before [`Registry::switches`].
+    pub fn n_switched(&self) -> u64 {
+        self.records.n_switched.load(Ordering::Acquire)
+    }
+
+    /// The switches that are set, sorted by name. Looks at every bucket.
     pub fn switches(&self) -> Vec<(SmolStr, SmolStr)> {
         // Switches are the last kind of key.
         let from = RecordKey::Switch(SmolStr::default());
@@ -437,7 +453,7 @@ impl Registry {
             }
             _ => false,
         };
-        for bucket in &self.records.0 {
+        for bucket in &self.records.buckets {
             let mut table = bucket.write();
             table.retain(|_, stored| stored.record.is_some() || now.mono.since(stored.at) <= life);
             let over = table.iter().filter(|(key, stored)| is_over(key, stored));

@@ -218,14 +218,15 @@ impl World {
             let may_come_back = outdated_until > 0 && now <= outdated_until + GONE_AFTER;
             let mut n_listed = 0;
             for ((n, _), view) in ready.iter().zip(&views) {
-                let listed = view.as_ref().and_then(|v| v.get(&key.ip, key.port, &key.cluster));
+                let node = (*n, self.slots[*n].life);
+                let listed = view.as_ref().and_then(|v| promise.look_up(node, v, key));
                 n_listed += usize::from(listed.is_some());
                 match promise.state {
                     State::Uncertain => {}
                     State::Alive { .. } if now < promise.doubtful_until => {}
                     State::Alive { .. } => {
-                        let is_shown =
-                            listed.is_some_and(|i| **i == promise.instance || promise.is_contested);
+                        let is_shown = { listed.as_ref() }
+                            .is_some_and(|i| **i == promise.instance || promise.is_contested);
                         let is_held = promise.shown_by.contains(n);
                         // What a node shows that is cut off may be what is left of where the row lived before.
                         if is_shown && !is_held && self.must_list(*n, promise, false) {

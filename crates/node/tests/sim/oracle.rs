@@ -1,8 +1,9 @@
 //! What clients were promised, row by row, and what each node has shown of it.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
-use rollcall_core::{Instance, RowKey, ServiceKey};
+use rollcall_core::{Instance, RowKey, ServiceKey, ServiceView};
 
 /// A row that some client published at some time.
 #[derive(Clone, Debug)]
@@ -25,6 +26,9 @@ pub(super) struct Promise {
     pub(super) shown_by: Vec<usize>,
     /// When every ready node showed it.
     pub(super) replicated_at: Option<u64>,
+    /// What each node's list had for it, by the list's version, the node's life and the node: most lists do not change from
+    /// one look to the next.
+    pub(super) looked_up: BTreeMap<usize, (u64, u64, Option<Arc<Instance>>)>,
 }
 
 /// The node that hears of a row from its client.
@@ -36,6 +40,25 @@ pub(super) enum Home {
     Beats(usize),
     /// The client beats at whatever node is ready.
     Anywhere,
+}
+
+impl Promise {
+    /// What a node's list has for the row.
+    pub(super) fn look_up(
+        &mut self,
+        node: (usize, u64),
+        view: &ServiceView,
+        key: &RowKey,
+    ) -> Option<Arc<Instance>> {
+        let (n, life) = node;
+        let is_same = |seen: &&(u64, u64, _)| (seen.0, seen.1) == (view.version(), life);
+        if let Some(seen) = self.looked_up.get(&n).filter(is_same) {
+            return seen.2.clone();
+        }
+        let listed = view.get(&key.ip, key.port, &key.cluster).cloned();
+        self.looked_up.insert(n, (view.version(), life, listed.clone()));
+        listed
+    }
 }
 
 /// Where a row stands.
@@ -109,6 +132,7 @@ impl Oracle {
             state,
             shown_by: Vec::new(),
             replicated_at: None,
+            looked_up: BTreeMap::new(),
         });
         if promise.instance != *instance || !matches!(promise.state, State::Alive { .. }) {
             promise.shown_by.clear();
