@@ -21,7 +21,7 @@ use rollcall_core::registry::digest::N_BUCKETS;
 use rollcall_core::{Latencies, LatencyCounts, MemberId, Millis, Now, Registry, Stamp};
 use smol_str::SmolStr;
 
-use crate::codec::OLDEST_FORMAT;
+use crate::codec::{Message, OLDEST_FORMAT};
 use crate::copy::Copying;
 use crate::detector::{BRIEF, DetectorCounts, Pace};
 use crate::effect::{Effect, Effects, Report};
@@ -31,7 +31,9 @@ use crate::graces::{Graces, Over};
 use crate::inbound::Inbound;
 use crate::log::Log;
 use crate::members::{Death, MAX_MEMBERS, Member, MemberTable, OwnershipView, ProbeResult};
-use crate::message::{Brief, Followed, FullProbe, LinkHello, LinkRefusal, Probe, State, check_names};
+use crate::message::{
+    Brief, ColdStart, Followed, Frame, FullProbe, LinkHello, LinkRefusal, Probe, State, check_names,
+};
 use crate::outbound::Outbound;
 use crate::repairs::{Repair, Repairs};
 
@@ -1031,7 +1033,7 @@ impl Engine {
         let contact = match (member.death, &member.said) {
             (Some(Death::Gone), _) => Contact::Refused,
             _ if member.differs => Contact::Differs,
-            _ if member.disowns => Contact::Unknown,
+            _ if member.disowns => Contact::Disowns,
             (Some(Death::Unreachable), _) => Contact::Lost,
             (None, None) => Contact::Unknown,
             (None, Some(said)) if said.leaving => Contact::Loading,
@@ -1039,10 +1041,13 @@ impl Engine {
             (None, Some(_)) => Contact::Loading,
         };
         let has_agreed = peer.outbound.lock().is_up();
-        let (is_current, cold) = {
+        let (is_current, told) = {
             let inbound = peer.inbound.lock();
             (inbound.is_current(), inbound.cold)
         };
+        // A member that can tell does so first of all on its link.
+        let tells = Frame::Starting(ColdStart::Reading).since() <= member.format;
+        let cold = told.or(tells.then_some(ColdStart::Reading));
         let is_loaded = has_agreed && is_current && self.has_followed(&peer);
         Some(PeerProgress {
             id: member.id,

@@ -2,7 +2,7 @@
 //!
 //! Ready means that every live member's data is in, or that a cold cluster has agreed that there is none. When members
 //! stay silent, a limit lets the node through with what it has. It does not when that would be nothing while a member
-//! serves, nor when those that answer do not take this node for one of theirs.
+//! serves, nor when those that answer do not take this node for one of theirs, or some of them do not.
 
 use rollcall_core::{MemberId, Millis};
 
@@ -37,6 +37,8 @@ pub enum Contact {
     Ready,
     /// It answers that it belongs to another cluster, or goes by other rules.
     Differs,
+    /// It answers that it does not list this member, so that what it has does not come.
+    Disowns,
 }
 
 /// What the gate says.
@@ -59,17 +61,22 @@ pub fn judge(peers: &[PeerProgress], all_loaded: bool, waited: Millis, limit: Mi
     match verdict {
         Verdict::Open => verdict,
         _ if waited < limit => verdict,
-        Verdict::Closed if limit > Millis(0) && is_stranger(peers) => verdict,
+        Verdict::Closed if limit > Millis(0) && (is_stranger(peers) || is_disowned(peers)) => verdict,
         Verdict::LoadAllFrom(_) if limit > Millis(0) => verdict,
         _ => Verdict::OpenByLimit,
     }
 }
 
-/// More of those that answer differ from this member than agree with it, itself included.
+/// At least as many of those that answer differ from this member as agree with it, itself included.
 fn is_stranger(peers: &[PeerProgress]) -> bool {
     let count = |is_so: fn(Contact) -> bool| peers.iter().filter(|p| is_so(p.contact)).count();
     let n_agree = count(|contact| matches!(contact, Contact::Loading | Contact::Ready));
-    count(|contact| contact == Contact::Differs) > n_agree + 1
+    count(|contact| contact == Contact::Differs) > n_agree
+}
+
+/// Some member that answers does not list this one.
+fn is_disowned(peers: &[PeerProgress]) -> bool {
+    peers.iter().any(|p| p.contact == Contact::Disowns)
 }
 
 fn judge_progress(peers: &[PeerProgress], all_loaded: bool) -> Verdict {
@@ -85,7 +92,7 @@ fn judge_progress(peers: &[PeerProgress], all_loaded: bool) -> Verdict {
     }
     let has_ready = reachable().any(|p| p.contact == Contact::Ready);
     let is_known = peers.iter().all(|p| match p.contact {
-        Contact::Unknown | Contact::Differs => false,
+        Contact::Unknown | Contact::Differs | Contact::Disowns => false,
         Contact::Lost => has_ready,
         Contact::Refused | Contact::Loading | Contact::Ready => true,
     });
@@ -168,15 +175,22 @@ mod tests {
         let two = [peer(1, Contact::Differs, false), peer(2, Contact::Differs, false)];
         assert_eq!(at(&two, false, 0), Verdict::Closed);
         assert_eq!(at(&two, false, 1_000_000), Verdict::Closed);
-        let of_two = [peer(1, Contact::Differs, false)];
+        let of_two = [peer(1, Contact::Differs, false), peer(2, Contact::Refused, false)];
         assert_eq!(
-            at(&of_two, false, 20_000),
-            Verdict::OpenByLimit,
-            "either may be wrong"
+            at(&of_two, false, 1_000_000),
+            Verdict::Closed,
+            "either may be wrong, and the other one may serve"
         );
         let one = [peer(1, Contact::Loading, true), peer(2, Contact::Differs, false)];
         assert_eq!(at(&one, false, 19_999), Verdict::Closed);
         assert_eq!(at(&one, false, 20_000), Verdict::OpenByLimit);
+    }
+
+    #[test]
+    fn a_member_that_does_not_list_this_one_keeps_the_gate_shut() {
+        let peers = [peer(1, Contact::Ready, true), peer(2, Contact::Disowns, false)];
+        assert_eq!(at(&peers, true, 1_000_000), Verdict::Closed);
+        assert_eq!(judge(&peers, true, Millis(0), Millis(0)), Verdict::OpenByLimit);
     }
 
     #[test]

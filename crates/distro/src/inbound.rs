@@ -392,6 +392,14 @@ impl Engine {
                 inbound.is_ack_due = true;
             }
             Frame::AllEnd { followed } => self.end_all_load(followed, now.mono),
+            Frame::Jump { .. } if !self.is_past_gate() => {
+                // Digests would find what is missing, but nobody waits for them before the gate: the member dials again
+                // and tells everything.
+                inbound.close();
+                inbound.is_loaded = false;
+                inbound.is_incomplete = true;
+                return Err(LinkError::Closed);
+            }
             Frame::Jump { seq } => {
                 self.follow(peer, inbound, seq);
                 inbound.is_ack_due = true;

@@ -172,8 +172,8 @@ pub const MAX_MEMBERS: usize = 256;
 /// The member list, all other members, and what probes say of them.
 ///
 /// While lists differ, as when an operator edits one file after the other, a member follows the *guests* too: those that
-/// a listed member lists. So a member takes part from the first list that names it until the last one drops it, and
-/// nobody loses rows meanwhile. Guests own nothing here.
+/// a listed member or another guest lists. So a member takes part from the first list that names it until the last one of
+/// those that take part drops it, and nobody loses rows meanwhile. Guests own nothing here.
 #[derive(Debug)]
 pub struct MemberTable {
     pub(crate) me: SmolStr,
@@ -228,17 +228,24 @@ impl MemberTable {
         let others = |address: &&SmolStr| **address != self.me;
         let mut wanted: Vec<SmolStr> = self.list().iter().filter(others).cloned().collect();
         let n_listed = wanted.len();
-        let is_host = |m: &&Member| m.is_reachable() && self.list().contains(&m.address);
-        let hosts = self.peers.iter().filter(is_host);
-        for list in hosts.filter_map(|host| host.list.as_ref()) {
-            if list.hash == self.list.hash {
-                continue;
-            }
-            for guest in list.addresses.iter() {
+        // Guests may be hosts in their turn: else two members that a third one follows could fail to follow each other.
+        let mut at = 0;
+        while let Some(address) = wanted.get(at) {
+            let host = self
+                .peers
+                .iter()
+                .find(|m| m.address == *address && m.is_reachable());
+            let list = host.and_then(|host| host.list.as_ref());
+            for guest in list
+                .filter(|list| list.hash != self.list.hash)
+                .iter()
+                .flat_map(|list| list.addresses.iter())
+            {
                 if *guest != self.me && !wanted.contains(guest) {
                     wanted.push(guest.clone());
                 }
             }
+            at += 1;
         }
         wanted.truncate(n_listed.max(MAX_MEMBERS));
         let mut turnover = Turnover::default();
@@ -723,15 +730,12 @@ mod tests {
         let turnover = table.turn_over();
         assert_eq!(turnover.joined, [MemberId::of("d:1")]);
         assert_eq!(addresses(&table), [("a:1", true), ("d:1", false)]);
-        // What a guest says of its list brings no further guests, or nobody could ever leave.
+        // A guest has guests: whoever follows it follows them, too.
         table.note(MemberId::of("d:1"), &lists("d:1", &["d:1", "e:1"]), Millis(0));
-        assert!(table.turn_over().joined.is_empty());
-        table.set_list(&["a:1".into(), "d:1".into()]);
-        let turnover = table.turn_over();
-        assert_eq!(turnover.joined, [MemberId::of("e:1")]);
-        assert!(turnover.left.is_empty());
-        assert_eq!(addresses(&table), [("a:1", true), ("d:1", true), ("e:1", false)]);
-        table.set_list(&["a:1".into()]);
+        assert_eq!(table.turn_over().joined, [MemberId::of("e:1")]);
+        assert_eq!(addresses(&table), [("a:1", true), ("d:1", false), ("e:1", false)]);
+        // They keep nobody by their own word alone, nor each other.
+        table.note(MemberId::of("e:1"), &lists("e:1", &["d:1", "e:1"]), Millis(0));
         table.note(a, &lists("a:1", &["a:1", "b:1"]), Millis(1));
         let left = table.turn_over().left;
         assert_eq!(

@@ -36,13 +36,15 @@ const DEFAULT_DISTURBED: u64 = 45;
 /// The same, of seeds in which the network falls apart.
 const PARTITIONED_FAILED_ONCE: &[u64] = &[
     24, 32, 36, 44, 52, 70, 79, 84, 117, 160, 163, 289, 30, 390, 10075, 10081, 10286, 10315, 12295, 12367,
-    20081, 20156,
+    20081, 20156, 2499,
 ];
 
 const DEFAULT_PARTITIONED: u64 = 80;
 
 /// The same, of seeds in which all nodes lose power.
-const DARK_FAILED_ONCE: &[u64] = &[2, 4, 21, 46, 74, 10284, 10290, 10403, 10537];
+const DARK_FAILED_ONCE: &[u64] = &[
+    2, 4, 21, 46, 74, 10284, 10290, 10403, 10537, 258, 312, 936, 1110, 1382, 2465, 2582,
+];
 
 const DEFAULT_DARK: u64 = 45;
 

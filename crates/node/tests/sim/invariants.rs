@@ -168,7 +168,7 @@ impl World {
             // Who owns the service hears of the beats only if all that reach each other agree on who that is.
             Home::Beats(home) if is_settled(n, home) && network.has_clean_sides(now) => true,
             Home::Anywhere if network.is_quiet_for(BEATEN_AGAIN, now) => true,
-            Home::Beats(_) | Home::Anywhere => is_held && now < network.all_settled_until(now) + BEAT_GRACE,
+            Home::Beats(_) | Home::Anywhere => is_held && now < network.all_told_until(now) + BEAT_GRACE,
         }
     }
 

@@ -13,6 +13,8 @@ use super::world::{Event, World};
 
 /// After so long without a cut, a pair of nodes has found each other again and holds the same.
 pub(super) const SETTLED: u64 = 5_000;
+/// After so long every client has beaten once since they found each other, and that is told.
+const BEATS_TOLD: u64 = SETTLED + 2_000;
 /// The system gives a stream up whose messages nobody acknowledges, on either side.
 const STREAM_STALL: u64 = 10_000;
 /// Longest pause between two attempts of the system to send again, in a stream that is not given up yet.
@@ -31,6 +33,8 @@ struct Pair {
     whole_since: Option<u64>,
     /// When it was last whole and had been so for [`SETTLED`].
     settled_until: u64,
+    /// The same for [`BEATS_TOLD`].
+    told_until: u64,
     /// Number of its cuts so far.
     n_cuts: u64,
 }
@@ -43,6 +47,11 @@ pub(super) struct Network {
     /// Messages that wait for a stream to get through, by its number and direction: frames, or replies.
     held: BTreeMap<(u64, bool), VecDeque<Event>>,
     pub(super) changed_at: u64,
+}
+
+/// From the start on, or for so long.
+fn is_long_whole(since: u64, span: u64, now: u64) -> bool {
+    since == 0 || since + span <= now
 }
 
 fn pair(a: usize, b: usize) -> (usize, usize) {
@@ -89,19 +98,18 @@ impl Network {
             return now; // A node reaches itself.
         };
         match pair.whole_since {
-            Some(0) => now,
-            Some(since) if since + SETTLED <= now => now,
+            Some(since) if is_long_whole(since, SETTLED, now) => now,
             _ => pair.settled_until,
         }
     }
 
-    /// The same of all pairs.
-    pub(super) fn all_settled_until(&self, now: u64) -> u64 {
-        let pairs = self.pairs.keys();
-        pairs
-            .map(|(a, b)| self.settled_until(*a, *b, now))
-            .min()
-            .unwrap_or(now)
+    /// Until when all pairs had told each other of all beats, the last time that they had; now, if they have.
+    pub(super) fn all_told_until(&self, now: u64) -> u64 {
+        let told_until = |pair: &Pair| match pair.whole_since {
+            Some(since) if is_long_whole(since, BEATS_TOLD, now) => now,
+            _ => pair.told_until,
+        };
+        self.pairs.values().map(told_until).min().unwrap_or(now)
     }
 
     /// Nothing has changed since some time before then.
@@ -145,9 +153,12 @@ impl Network {
         for ((&(a, b), pair), settled) in self.pairs.iter_mut().zip(settled) {
             let is_whole = !self.cuts.contains(&(a, b)) && !self.cuts.contains(&(b, a));
             match (pair.whole_since, is_whole) {
-                (Some(_), false) => {
+                (Some(since), false) => {
                     pair.whole_since = None;
                     pair.settled_until = settled;
+                    if is_long_whole(since, BEATS_TOLD, now) {
+                        pair.told_until = now;
+                    }
                     pair.n_cuts += 1;
                     cut.push((a, b));
                 }
