@@ -15,7 +15,7 @@ use rollcall_core::registry::repair::Scope;
 use rollcall_core::{Instance, MemberId, Millis, Now, Registry, ServiceKey, Stamp};
 use rollcall_distro::codec::FORMAT;
 use rollcall_distro::message::{Frame, LinkHello, Op, Reply, Resume, Welcome};
-use rollcall_distro::{Effects, Engine, LinkId};
+use rollcall_distro::{DistroConfig, Effects, Engine, LinkError, LinkId};
 
 use common::config;
 
@@ -35,18 +35,33 @@ struct Linked {
     link: LinkId,
 }
 
+/// The other member dials: the link, and from where it is to go on.
+fn dialed(engine: &Engine) -> (LinkId, Resume) {
+    let hello = LinkHello {
+        member: OTHER.into(),
+        boot: 2,
+        ..engine.hello()
+    };
+    let accepted = engine.accept_link(&hello, NOW, &mut Effects::default());
+    let (link, _, welcome) = accepted.expect("a member");
+    (link, welcome.resume)
+}
+
 impl Linked {
     fn new() -> Self {
-        let config = config(ME.into(), vec![ME.into(), OTHER.into(), AWAY.into()], FORMAT);
+        Linked::with_gate_limit(Millis(0))
+    }
+
+    /// A gate that has a limit is shut until the other members have answered, which they do not.
+    fn with_gate_limit(gate_limit: Millis) -> Self {
+        let list = vec![ME.into(), OTHER.into(), AWAY.into()];
+        let config = DistroConfig {
+            gate_limit,
+            ..config(ME.into(), list, FORMAT)
+        };
         let registry = Arc::new(Registry::new(MemberId::of(ME), 1, 0, NOW.mono));
         let engine = Engine::new(config, registry.clone(), 1, NOW);
-        let hello = LinkHello {
-            member: OTHER.into(),
-            boot: 2,
-            ..engine.hello()
-        };
-        let accepted = engine.accept_link(&hello, NOW, &mut Effects::default());
-        let (link, ..) = accepted.expect("a member");
+        let (link, _) = dialed(&engine);
         let linked = Linked {
             engine,
             registry,
@@ -287,4 +302,18 @@ fn a_member_that_was_away_is_not_told_of_a_row_that_another_one_has_removed() {
         value: VersionedValue::NoBeat { expired: true },
     };
     assert_eq!(told(&linked), [Op::from(&again), Op::from(&kept)]);
+}
+
+/// A ready member lets digests find what it has missed. One that starts would not wait for them.
+#[test]
+fn a_starting_member_that_falls_out_of_a_log_is_told_everything_anew() {
+    let ready = Linked::new();
+    ready.take(Frame::Jump { seq: 40 });
+    assert_eq!(dialed(&ready.engine).1, Resume::At { seq: 40 });
+
+    let starting = Linked::with_gate_limit(Millis::secs(20));
+    let (engine, effects) = (&starting.engine, &mut Effects::default());
+    let jumped = engine.on_frame(starting.link, Frame::Jump { seq: 40 }, NOW, effects);
+    assert_eq!(jumped, Err(LinkError::Closed));
+    assert_eq!(dialed(engine).1, Resume::Fresh);
 }
