@@ -298,9 +298,9 @@ impl Executor {
                 warn!("ready without the data of all members: the gate_limit is reached");
             }
             Report::Barred => warn!(
-                "still not ready after gate_limit: members answer, and none of their data comes; see `trouble` in \
-                 /rollcall/state, whether they can reach the peer port of the advertised address, and whether their \
-                 settings agree"
+                "still not ready after gate_limit: members answer, and data of theirs does not come; see `trouble` in \
+                 /rollcall/state, whether they list this node, can reach the peer port of the advertised address, and \
+                 whether the settings agree"
             ),
             Report::CatchingUp => warn!("this process stood still: serving nothing until it has caught up"),
             Report::MemberDead(id, Death::Gone) => {
