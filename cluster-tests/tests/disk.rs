@@ -132,8 +132,8 @@ async fn a_node_whose_disk_hangs_owns_nothing_and_serves_everybody() -> Result<(
     Ok(())
 }
 
-/// A full disk stops the first start, which says so and names no file to move away. Later it stops nothing, and metrics
-/// tell.
+/// A full disk stops the first start, which says so, names no file to move away and leaves none. Later it stops nothing,
+/// and metrics tell; a node that ends then says how much it could not keep.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_full_disk_stops_a_first_start_only_and_is_told() -> Result<()> {
     let cluster = Cluster::builder(1)
@@ -152,6 +152,8 @@ async fn a_full_disk_stops_a_first_start_only_and_is_told() -> Result<()> {
         "{log}"
     );
     ensure!(!log.contains("move it away"), "{log}");
+    let left = std::fs::read_dir(node.dir().join("data"))?.count();
+    ensure!(left == 0, "{left} files are left");
     node.disk().empty()?;
     node.start();
     node.ready().await;
@@ -171,5 +173,15 @@ async fn a_full_disk_stops_a_first_start_only_and_is_told() -> Result<()> {
     ensure!(node.http().metric("rollcall_impaired").await? == 0.0);
     node.disk().empty()?;
     eventually("copies are written again", SOON, || is_failing(0.0)).await;
+
+    node.disk().fill()?;
+    for name in ["lost", "lost-too"] {
+        create(&cluster, 0, &Service::unique(name)).await?;
+    }
+    node.terminate();
+    let status = node.wait_exit(SOON).await;
+    ensure!(status.success(), "{status:?}");
+    let log = node.log();
+    ensure!(log.contains("are lost on this node n_lost=2"), "{log}");
     Ok(())
 }

@@ -159,7 +159,12 @@ impl MemberList {
     }
 
     fn check(&self, text: &str) -> Result<Vec<SmolStr>, ReadError> {
-        let checked = self.rules.check(&member_file::parse(text));
+        let mut entries = member_file::parse(text);
+        if let Place::Name { .. } = self.place {
+            // The lines are this node's own, see [`look_up`].
+            entries.iter_mut().for_each(|entry| entry.line = None);
+        }
+        let checked = self.rules.check(&entries);
         checked.map_err(|error| ReadError::List {
             place: self.place.to_string(),
             error,
@@ -412,6 +417,11 @@ mod tests {
             error,
             "the addresses of registry.test:8848: the advertised address 10.0.0.2:8848 is not in the member list \
              (10.0.0.1:8848); members must list it exactly so"
+        );
+        let error = members_of(&["0.0.0.0:8848", "10.0.0.2:8848"]).await.unwrap_err();
+        assert_eq!(
+            error,
+            "the addresses of registry.test:8848: \"0.0.0.0:8848\" leads to no single machine, want its own address"
         );
         let error = members_of(&[]).await.unwrap_err();
         assert_eq!(error, "cannot look registry.test:8848 up: it has no address");

@@ -307,9 +307,13 @@ mod tests {
 
     /// The client's end of a connection.
     fn connected() -> DuplexStream {
+        connected_to(Empty)
+    }
+
+    fn connected_to(app: impl App) -> DuplexStream {
         let (client, server) = tokio::io::duplex(1 << 16);
         let address = SocketAddr::from(([127, 0, 0, 1], 4000));
-        let port = Port::new(Empty, Clock::start(), CancellationToken::new());
+        let port = Port::new(app, Clock::start(), CancellationToken::new());
         tokio::spawn(connection(server, address, address, None, port));
         client
     }
@@ -447,6 +451,32 @@ mod tests {
             .unwrap();
         answered(&mut client, 1).await;
         tokio::time::sleep(100 * HEADER_LIMIT).await;
+        client.write_all(&get(3)).await.unwrap();
+        answered(&mut client, 3).await;
+    }
+
+    /// Answers everything with a stream on which nothing ever comes, as that of an idle link is.
+    #[derive(Clone)]
+    struct Quiet;
+
+    impl App for Quiet {
+        fn call(&self, _: &Arc<Transport>, _: Request<Incoming>) -> Answering {
+            let nothing = futures_util::stream::pending::<Result<Vec<u8>, Infallible>>();
+            Box::pin(async { Response::new(Body::from_stream(nothing)) })
+        }
+
+        fn ended(&self, _: &Transport) {}
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_with_a_quiet_answer_stays_open() {
+        let mut client = connected_to(Quiet);
+        client
+            .write_all(&[PREFACE, SETTINGS, &get(1)].concat())
+            .await
+            .unwrap();
+        answered(&mut client, 1).await;
+        tokio::time::sleep(100 * UNREAD_LIMIT).await;
         client.write_all(&get(3)).await.unwrap();
         answered(&mut client, 3).await;
     }

@@ -65,6 +65,14 @@ pub enum StoreError {
         /// Why not.
         error: String,
     },
+    /// The file is there, and this process may not read or not write it.
+    #[error("{path} cannot be opened, the node needs the right to read and write there (data_dir): {error}")]
+    NoRight {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        error: io::Error,
+    },
     /// The file is there and is not what was written.
     #[error("{path} cannot be read, move it away to start without what it holds: {error}")]
     Damaged {
@@ -197,12 +205,19 @@ impl Store {
         self.shared.pace.lock().look(under_way, now)
     }
 
-    /// Writes what waits and ends. Blocks until that is done, or has failed once more.
+    /// Writes what waits and ends. Blocks until that is done, or has failed once more: what is lost then is logged.
     pub fn close(&self) {
         self.shared.waiting.lock().is_closed = true;
         self.shared.is_wanted.notify_one();
         if let Some(thread) = self.thread.lock().take() {
             let _ = thread.join();
+            let n_lost = self.n_waiting();
+            if n_lost > 0 {
+                error!(
+                    n_lost,
+                    "rows and records of operator data could not be stored and are lost on this node"
+                );
+            }
         }
     }
 }
@@ -261,18 +276,20 @@ fn load(path: &Path) -> Result<(Database, Vec<RowOp>), StoreError> {
         Ok(file) if file.len() == 0 => return Err(damaged(path, "it is empty")),
         Ok(_) => {}
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            let error = match without_panic(|| create(path)) {
+            let unfinished = path.with_extension("new");
+            let error = match without_panic(|| create(&unfinished, path)) {
                 Ok(Ok(database)) => return Ok((database, Vec::new())),
                 Ok(Err(redb::Error::DatabaseAlreadyOpen)) => return Err(locked(path)),
                 Ok(Err(error)) => error.to_string(),
                 Err(panic) => panic,
             };
+            let _ = std::fs::remove_file(&unfinished); // What was begun is of no use; mostly the disk is full.
             return Err(StoreError::NotMade {
                 path: path.to_owned(),
                 error,
             });
         }
-        Err(error) => return Err(damaged(path, error)),
+        Err(error) => return Err(not_opened(path, error)),
     }
     without_panic(|| {
         let database = open_existing(path)?;
@@ -288,15 +305,14 @@ fn open_existing(path: &Path) -> Result<Database, StoreError> {
     database.map_err(|error| refusal(path, error))
 }
 
-/// Makes the file. It gets its name when it is whole, so that a process killed meanwhile leaves none that looks damaged.
-fn create(path: &Path) -> Result<Database, redb::Error> {
-    let unfinished = path.with_extension("new");
-    match std::fs::remove_file(&unfinished) {
+/// Makes the file, under the name `unfinished` at first. It gets its name when it is whole, so that a process killed meanwhile leaves none that looks damaged.
+fn create(unfinished: &Path, path: &Path) -> Result<Database, redb::Error> {
+    match std::fs::remove_file(unfinished) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error.into()),
         _ => {}
     }
-    let database = Database::create(&unfinished)?;
-    std::fs::rename(&unfinished, path)?;
+    let database = Database::create(unfinished)?;
+    std::fs::rename(unfinished, path)?;
     if let Some(dir) = path.parent() {
         std::fs::File::open(dir)?.sync_all()?;
     }
@@ -306,7 +322,19 @@ fn create(path: &Path) -> Result<Database, redb::Error> {
 fn refusal(path: &Path, error: redb::DatabaseError) -> StoreError {
     match error {
         redb::DatabaseError::DatabaseAlreadyOpen => locked(path),
+        redb::DatabaseError::Storage(redb::StorageError::Io(error)) => not_opened(path, error),
         error => damaged(path, error),
+    }
+}
+
+/// Without the right to it nothing is known against the file.
+fn not_opened(path: &Path, error: io::Error) -> StoreError {
+    match error.kind() {
+        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => StoreError::NoRight {
+            path: path.to_owned(),
+            error,
+        },
+        _ => damaged(path, error),
     }
 }
 
@@ -538,6 +566,21 @@ mod tests {
         assert!(!text.contains("move it away"), "{text}");
         std::fs::remove_dir(&in_the_way).unwrap();
         Store::open(dir.path(), "a:1").unwrap().0.close();
+    }
+
+    #[test]
+    fn a_file_that_may_not_be_written_is_not_called_damaged() {
+        let path = Path::new("data/operator-a_1.redb");
+        for kind in [io::ErrorKind::PermissionDenied, io::ErrorKind::ReadOnlyFilesystem] {
+            let error = redb::StorageError::Io(kind.into());
+            let text = refusal(path, error.into()).to_string();
+            let right = "operator-a_1.redb cannot be opened, the node needs the right to read and write there (data_dir)";
+            assert!(text.contains(right), "{text}");
+            assert!(!text.contains("move it away"), "{text}");
+        }
+        let error = redb::StorageError::Io(io::Error::other("broken"));
+        let text = refusal(path, error.into()).to_string();
+        assert!(text.contains("operator-a_1.redb cannot be read"), "{text}");
     }
 
     #[test]

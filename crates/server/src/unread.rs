@@ -2,7 +2,9 @@
 //!
 //! On an HTTP/1 connection the socket itself stands still, which its write limit sees. On an HTTP/2 connection the socket
 //! may go on while the window of a stream stays shut. So long answers are given in parts: the next one is only asked for
-//! when the window is open, and an answer that is never asked for its next part is not read, whatever else is.
+//! when the window is open, and an answer that is never asked for its next part is not read, whatever else is. One that
+//! was asked and has nothing to give yet, such as the stream of a quiet link between members, waits for this process and
+//! not for the other end: it is not counted until it has given something again.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -26,7 +28,7 @@ const PATIENCE: usize = 6;
 /// The same while too much is held.
 const SHORT_PATIENCE: usize = 1;
 
-/// Marks a response that lasts as long as its connection and is quiet most of the time.
+/// Marks a response that lasts as long as its connection and whose sender watches by itself whether it is read.
 #[derive(Clone, Copy, Debug)]
 pub struct Lasting;
 
@@ -74,8 +76,8 @@ impl Count {
 #[derive(Debug)]
 struct Open {
     of: Unread,
-    /// The period in which it last went on.
-    at: usize,
+    /// The period in which it last went on; `None` while it has nothing to give.
+    at: Option<usize>,
     /// Bytes that have not gone yet.
     n_bytes: usize,
 }
@@ -87,7 +89,7 @@ impl Open {
         of.held.0.fetch_add(n_bytes, Ordering::Relaxed);
         Open {
             of: of.clone(),
-            at,
+            at: Some(at),
             n_bytes,
         }
     }
@@ -99,20 +101,33 @@ impl Open {
     }
 
     fn go_on(&mut self) {
-        let count = &self.of.count;
-        let now = count.period.load(Ordering::Relaxed);
-        if now != self.at {
-            count.of(now).fetch_add(1, Ordering::Relaxed);
-            count.of(self.at).fetch_sub(1, Ordering::Relaxed);
-            self.at = now;
+        let now = self.of.count.period.load(Ordering::Relaxed);
+        self.count_at(Some(now));
+    }
+
+    fn has_nothing_to_give(&mut self) {
+        self.count_at(None);
+    }
+
+    fn count_at(&mut self, at: Option<usize>) {
+        if at == self.at {
+            return;
         }
+        let count = &self.of.count;
+        if let Some(at) = at {
+            count.of(at).fetch_add(1, Ordering::Relaxed);
+        }
+        if let Some(former) = self.at {
+            count.of(former).fetch_sub(1, Ordering::Relaxed);
+        }
+        self.at = at;
     }
 }
 
 impl Drop for Open {
     fn drop(&mut self) {
         self.has_gone(self.n_bytes);
-        self.of.count.of(self.at).fetch_sub(1, Ordering::Relaxed);
+        self.count_at(None);
     }
 }
 
@@ -179,7 +194,13 @@ impl http_body::Body for Watched {
             open.go_on();
         }
         if this.rest.is_empty() {
-            match ready!(Pin::new(&mut this.body).poll_frame(context)?) {
+            let polled = Pin::new(&mut this.body).poll_frame(context)?;
+            if polled.is_pending()
+                && let Some(open) = &mut this.open
+            {
+                open.has_nothing_to_give();
+            }
+            match ready!(polled) {
                 None => return Poll::Ready(None),
                 Some(frame) => match frame.into_data() {
                     Ok(data) => this.rest = data,
@@ -211,10 +232,13 @@ impl http_body::Body for Watched {
 
 #[cfg(test)]
 mod tests {
+    use std::convert::Infallible;
     use std::future::poll_fn;
 
     use http_body::Body as _;
+    use tokio::sync::mpsc;
     use tokio::time::{Instant, timeout};
+    use tokio_stream::wrappers::ReceiverStream;
 
     use super::*;
 
@@ -252,6 +276,27 @@ mod tests {
             () = unread.stalled() => {}
         }
         assert_eq!(began.elapsed(), LIMIT + PERIOD);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_that_has_nothing_to_give_is_read_until_it_has() {
+        let unread = Unread::new(Held::default());
+        let (sender, receiver) = mpsc::channel(1);
+        let body = Body::from_stream(ReceiverStream::new(receiver));
+        let mut quiet = unread.watch(Response::new(body)).into_body();
+        let next = poll_fn(|context| Pin::new(&mut quiet).poll_frame(context));
+        tokio::select! {
+            _ = next => panic!("nothing was sent"),
+            () = unread.stalled() => panic!("nothing is there to be read"),
+            () = tokio::time::sleep(10 * LIMIT) => {}
+        }
+        let began = Instant::now();
+        let part = Ok::<_, Infallible>(Bytes::from_static(b"news"));
+        sender.send(part).await.unwrap();
+        read_part(&mut quiet).await;
+        unread.stalled().await;
+        let waited = began.elapsed();
+        assert!(waited > LIMIT && waited <= LIMIT + PERIOD, "{waited:?}");
     }
 
     #[tokio::test(start_paused = true)]

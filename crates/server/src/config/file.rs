@@ -22,40 +22,32 @@ fn parse(text: &str, path: &str) -> Result<Vec<Setting>, ConfigError> {
         .parse()
         .map_err(|error: toml::de::Error| ConfigError::new("config", &source_name, error.to_string()))?;
     let setting = |(key, value): (String, Value)| match text_of(&value) {
-        Some(text) => Ok(Setting {
+        Ok(text) => Ok(Setting {
             key,
             text,
             source_name: source_name.clone(),
         }),
-        None => Err(ConfigError::new(
-            key,
-            &source_name,
-            "want a text, a number, or a list of texts",
-        )),
+        Err(rule) => Err(ConfigError::new(key, &source_name, rule)),
     };
     table.into_iter().map(setting).collect()
 }
 
 /// The text of a value. A fraction goes on as it stands, so that the key itself says what it wants instead.
-fn text_of(value: &Value) -> Option<String> {
+fn text_of(value: &Value) -> Result<String, String> {
     match value {
-        Value::Float(_) => Some(value.to_string()),
-        value => plain(value),
+        Value::String(text) => Ok(text.clone()),
+        Value::Integer(_) | Value::Boolean(_) | Value::Float(_) => Ok(value.to_string()),
+        Value::Array(values) => {
+            let texts: Result<Vec<_>, _> = values.iter().map(text_in_list).collect();
+            Ok(texts?.join(","))
+        }
+        Value::Datetime(_) | Value::Table(_) => Err("want a text, a number, or a list of texts".to_owned()),
     }
 }
 
-fn plain(value: &Value) -> Option<String> {
-    match value {
-        Value::String(text) => Some(text.clone()),
-        Value::Integer(number) => Some(number.to_string()),
-        Value::Boolean(value) => Some(value.to_string()),
-        Value::Array(values) => values
-            .iter()
-            .map(|value| if value.is_array() { None } else { plain(value) })
-            .collect::<Option<Vec<_>>>()
-            .map(|texts| texts.join(",")),
-        Value::Float(_) | Value::Datetime(_) | Value::Table(_) => None,
-    }
+fn text_in_list(value: &Value) -> Result<&str, String> {
+    let rule = || format!("{value} in the list is no text, want texts only");
+    value.as_str().ok_or_else(rule)
 }
 
 #[cfg(test)]
@@ -109,6 +101,16 @@ mod tests {
             error("[port]\na = 1"),
             "port (file f.toml): want a text, a number, or a list of texts"
         );
+        for (list, other) in [
+            ("[\"127.0.0.1:8848\", 3]", "3"),
+            ("[true]", "true"),
+            ("[\"a:1\", [\"b:1\"]]", "[\"b:1\"]"),
+        ] {
+            assert_eq!(
+                error(&format!("port = 8848\nmembers = {list}")),
+                format!("members (file f.toml): {other} in the list is no text, want texts only")
+            );
+        }
         assert!(
             read("/nowhere/f.toml").is_err_and(|error| error.to_string().contains("cannot read the file"))
         );

@@ -170,7 +170,7 @@ macro_rules! keys {
 
 keys! {
     bind, "IP address", "127.0.0.1", "address that all ports are bound to",
-        |text: &str| match text.parse::<IpAddr>() {
+        |text: &str| match text.parse::<IpAddr>().map(|ip| ip.to_canonical()) {
             Ok(ip) if ip.is_unspecified() || is_one_machine(ip) => Ok(ip),
             Ok(_) => Err(format!("{text:?} leads to no single machine, want an address of this one, or 0.0.0.0 for all")),
             Err(_) => Err(format!("{text:?} is no IP address")),

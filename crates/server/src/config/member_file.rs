@@ -5,11 +5,11 @@ use std::io::Read;
 /// Largest list that is read, in bytes.
 pub const MAX_TEXT: usize = 64 << 10;
 
-/// One member as written, and the line that it is on, from 1.
+/// One member as written, and the line that it is on.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Entry {
-    /// Line, from 1.
-    pub line: usize,
+    /// Line, from 1; `None` where the list has no lines that anybody has written.
+    pub line: Option<usize>,
     /// `host:port`, or without the port.
     pub text: String,
 }
@@ -41,7 +41,7 @@ pub fn parse(text: &str) -> Vec<Entry> {
             entries.map(move |entry| (entry, number))
         })
         .map(|(entry, line)| Entry {
-            line,
+            line: Some(line),
             text: entry.split('?').next().unwrap_or_default().trim().to_owned(),
         })
         .filter(|entry| !entry.text.is_empty())
@@ -56,7 +56,10 @@ mod tests {
     fn comments_blank_lines_and_foreign_line_ends_do_no_harm() {
         let text = "\u{feff}# members\r\n10.0.0.1:8848\r\n\r\nhost-2 # no port\r\n[::1]:8868, 10.0.0.4:8848?raft_port=1\n";
         let entries = parse(text);
-        let found: Vec<_> = entries.iter().map(|e| (e.line, e.text.as_str())).collect();
+        let found: Vec<_> = entries
+            .iter()
+            .map(|e| (e.line.unwrap_or_default(), e.text.as_str()))
+            .collect();
         assert_eq!(
             found,
             [

@@ -37,7 +37,7 @@ impl MemberRules {
     /// The first rule that is broken.
     pub fn check(&self, entries: &[Entry]) -> Result<Vec<SmolStr>, ListError> {
         let at = |entry: &Entry, rule: String| ListError {
-            line: Some(entry.line),
+            line: entry.line,
             rule,
             lacks_self: false,
         };

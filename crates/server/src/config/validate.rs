@@ -308,7 +308,7 @@ fn first_members(
             members
                 .iter()
                 .map(|text| Entry {
-                    line: 1,
+                    line: None,
                     text: text.clone(),
                 })
                 .collect(),
@@ -374,11 +374,12 @@ fn peer_addresses(
 }
 
 /// Reads `host:port`, `[v6]:port`, or without a port where there is a default, of one machine that can be dialed. Members
-/// are known by the text, so that a host has one spelling: small letters, and the short form of IPv6.
+/// are known by the text, so that a host has one spelling: small letters, the short form of IPv6, and that of IPv4 where
+/// an IPv6 address stands for one.
 pub(super) fn address(text: &str, default_port: Option<u16>) -> Result<SmolStr, String> {
     let rule = || format!("{text:?} is no address, want host:port");
     let v6 = |host: &str| match host.parse::<std::net::Ipv6Addr>() {
-        Ok(ip) => Ok(ip.to_string()),
+        Ok(ip) => Ok(ip.to_canonical().to_string()),
         Err(_) => Err(rule()),
     };
     let (host, port) = if let Some(rest) = text.strip_prefix('[') {
@@ -403,15 +404,31 @@ pub(super) fn address(text: &str, default_port: Option<u16>) -> Result<SmolStr, 
     };
     let is_host = !host.is_empty()
         && !host.contains(|c: char| c.is_whitespace() || matches!(c, '/' | '@' | '#' | '?' | '=' | ','));
-    if host.parse().is_ok_and(|ip| !is_one_machine(ip)) {
-        return Err(format!(
-            "{text:?} leads to no single machine, want its own address"
-        ));
+    match host.parse() {
+        Ok(ip) if !is_one_machine(ip) => {
+            return Err(format!(
+                "{text:?} leads to no single machine, want its own address"
+            ));
+        }
+        Err(_) if ends_in_digits(&host) => {
+            return Err(format!(
+                "{text:?} has the host {host:?}, whose last part is a number: only an IPv4 address of four numbers from 0 \
+                 to 255 may end so, want host:port"
+            ));
+        }
+        _ => {}
     }
     match port {
         Some(port) if is_host => Ok(join(&host, port)),
         _ => Err(rule()),
     }
+}
+
+/// Systems read such a name as an IPv4 address in a form of their own, `28858` and `127.1` among them.
+fn ends_in_digits(host: &str) -> bool {
+    let host = host.strip_suffix('.').unwrap_or(host);
+    let last = host.rsplit('.').next().unwrap_or(host);
+    !last.is_empty() && last.bytes().all(|b| b.is_ascii_digit())
 }
 
 fn join(host: &str, port: u16) -> SmolStr {

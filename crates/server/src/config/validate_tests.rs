@@ -109,8 +109,39 @@ fn a_host_has_one_spelling() {
         config.node.members,
         ["[2001:db8::2]:8848", "[::1]:8848", "[::1]:8858"]
     );
+    let mapped = "[::ffff:127.0.0.1]:8848,127.0.0.1:8848,::FFFF:7f00:2";
+    let config = load(&[("bind", "::ffff:127.0.0.1"), ("members", mapped)]).unwrap();
+    assert_eq!(config.node.self_address, "127.0.0.1:8848");
+    assert_eq!(config.node.members, ["127.0.0.1:8848", "127.0.0.2:8848"]);
     let text = error(&[("bind", "::1"), ("members", "[::1]:8848,[0::1]:8849")]);
     assert!(text.contains("both need port 9849"), "{text}");
+}
+
+/// What some systems take for an IPv4 address is no name of a host, a port without its host least of all.
+#[test]
+fn a_host_that_ends_in_a_number_is_an_ipv4_address_of_four() {
+    for host in [
+        "28858",
+        "127.1",
+        "127.0.0.256",
+        "1.2.3.4.5",
+        "n1.8",
+        "127.0.0.01",
+        "127.1.",
+    ] {
+        let members = format!("127.0.0.1:8848,{host}");
+        let rule =
+            "whose last part is a number: only an IPv4 address of four numbers from 0 to 255 may end so";
+        for given in [members.clone(), format!("{members}:8848")] {
+            let text = error(&[("members", &given)]);
+            assert!(
+                text.starts_with("members (test): ") && text.contains(rule),
+                "{text}"
+            );
+            assert!(text.contains(&format!("{host:?}")), "{text}");
+        }
+    }
+    assert!(load(&[("members", "127.0.0.1:8848,1.n2:8848,n3:8848,4.5.6.7:8848")]).is_ok());
 }
 
 /// KF-073: ports that collide are named at the start.
