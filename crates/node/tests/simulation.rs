@@ -19,7 +19,8 @@ const FAILED_ONCE: &[u64] = &[
 
 /// The same, of seeds in which the member list changes.
 const CHANGING_FAILED_ONCE: &[u64] = &[
-    16, 30, 52, 57, 73, 91, 102, 114, 181, 191, 62, 82, 95, 824, 982, 1089, 1096, 1224, 1613, 1989, 2336,
+    16, 30, 52, 57, 73, 91, 102, 114, 181, 191, 62, 82, 95, 824, 982, 1089, 1096, 1224, 1233, 1613, 1989,
+    2336,
 ];
 
 const DEFAULT_CHANGING: u64 = 30;

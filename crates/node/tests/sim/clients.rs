@@ -342,7 +342,9 @@ impl World {
             node.set_record(&key, record, now, actions).is_ok()
         });
         if set == Some(true) {
-            self.oracle.switched(name, value, self.now);
+            // A node that no other lists takes writes until it has found out, and keeps them to itself.
+            let is_heard = !self.is_off_all_lists(n);
+            self.oracle.switched(name, value, is_heard, self.now);
         }
     }
 

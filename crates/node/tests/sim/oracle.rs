@@ -100,7 +100,7 @@ pub(super) struct Oracle {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Switched {
     pub(super) value: Option<String>,
-    /// So long after the one before that the member which took it may be expected to know that one.
+    /// So long after the one before that the member which took it may be expected to know that one, and others hear of it.
     pub(super) is_alone: bool,
     at: u64,
 }
@@ -115,8 +115,9 @@ const HEARD: u64 = 1_000;
 const SPREAD: u64 = 80_000;
 
 impl Oracle {
-    pub(super) fn switched(&mut self, name: String, value: Option<String>, now: u64) {
-        let is_alone = self.switches.get(&name).is_none_or(|last| last.at + SPREAD < now);
+    pub(super) fn switched(&mut self, name: String, value: Option<String>, is_heard: bool, now: u64) {
+        let is_late = self.switches.get(&name).is_none_or(|last| last.at + SPREAD < now);
+        let is_alone = is_heard && is_late;
         let at = now;
         self.switches.insert(name, Switched { value, is_alone, at });
     }
