@@ -37,7 +37,7 @@ const DEFAULT_DISTURBED: u64 = 45;
 /// The same, of seeds in which the network falls apart.
 const PARTITIONED_FAILED_ONCE: &[u64] = &[
     24, 32, 36, 44, 52, 70, 79, 84, 117, 160, 163, 289, 30, 390, 10075, 10081, 10286, 10315, 12295, 12367,
-    20081, 20156, 2499,
+    20081, 20156, 2112, 2499,
 ];
 
 const DEFAULT_PARTITIONED: u64 = 80;

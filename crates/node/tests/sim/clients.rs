@@ -300,7 +300,9 @@ impl World {
                     self.oracle
                         .registered(service, &row, home, is_listed, is_whole, self.now);
                     if is_behind {
+                        // And what it has replaced as the newer one is missing when it goes, if there is another cut by then.
                         self.oracle.contest(service, &row);
+                        self.oracle.doubt(service, &row);
                     }
                     if self.is_off_all_lists(n) {
                         // Nobody hears of it until the client has found out that it must go elsewhere.
