@@ -205,6 +205,7 @@ impl World {
                 .for_each(|promise| promise.is_contested = true);
         }
         self.oracle.lost_unheard(n, self.now);
+        self.slots[n].failed_at = self.now;
         let is_pause = self.is_paused(n);
         for client in 0..self.clients.sdk.len() {
             if let Some((at, _, id)) = self.clients.sdk[client].connection

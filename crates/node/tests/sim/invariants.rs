@@ -209,10 +209,13 @@ impl World {
             let gone_after = changed_at.max(outdated_until) + GONE_AFTER;
             // Each failure and each list begins graces and time-outs anew.
             let gone_after = gone_after.max(self.disturbed_at + FORGOTTEN);
-            // The last one that drops the home begins the grace of a member out of reach. A client that was on its way then
-            // has had another one before.
+            // The last one that drops the home begins the grace of a member out of reach, and each of its failures begins that
+            // of all its orphans anew. A client that was on its way then has had another one before.
             let gone_after = match promise.home {
-                Home::Connection(home) => gone_after.max(self.slots[home].dropped_at + FORGOTTEN),
+                Home::Connection(home) => {
+                    let slot = &self.slots[home];
+                    gone_after.max(slot.dropped_at.max(slot.failed_at) + FORGOTTEN)
+                }
                 Home::Beats(_) | Home::Anywhere => gone_after,
             };
             let may_come_back = outdated_until > 0 && now <= outdated_until + GONE_AFTER;

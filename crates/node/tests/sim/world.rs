@@ -134,6 +134,8 @@ pub(super) struct Slot {
     pub(super) left_at: u64,
     /// When a node dropped it from its list the last time.
     pub(super) dropped_at: u64,
+    /// When it died or stood still the last time.
+    pub(super) failed_at: u64,
     /// It has taken writes off the list, of which nobody else knows, nor of their end.
     pub(super) has_lone_writes: bool,
     /// When the standing tick is due; an event with another time is void.
@@ -195,6 +197,7 @@ impl World {
             list: (0..plan.n_nodes).collect(),
             left_at: 0,
             dropped_at: 0,
+            failed_at: 0,
             has_lone_writes: false,
             tick_at: 0,
             tickets: BTreeMap::new(),
