@@ -2,7 +2,7 @@
 //!
 //! Ready means that every live member's data is in, or that a cold cluster has agreed that there is none. When members
 //! stay silent, a limit lets the node through with what it has. It does not when that would be nothing while a member
-//! serves, nor when those that answer do not take this node for one of theirs, or some of them do not.
+//! serves, nor when those that answer do not take this node for one of theirs.
 
 use rollcall_core::{MemberId, Millis};
 
@@ -61,22 +61,17 @@ pub fn judge(peers: &[PeerProgress], all_loaded: bool, waited: Millis, limit: Mi
     match verdict {
         Verdict::Open => verdict,
         _ if waited < limit => verdict,
-        Verdict::Closed if limit > Millis(0) && (is_stranger(peers) || is_disowned(peers)) => verdict,
+        Verdict::Closed if limit > Millis(0) && is_stranger(peers) => verdict,
         Verdict::LoadAllFrom(_) if limit > Millis(0) => verdict,
         _ => Verdict::OpenByLimit,
     }
 }
 
-/// At least as many of those that answer differ from this member as agree with it, itself included.
+/// At least as many of those that answer differ from this member, or do not list it, as agree with it, itself included.
 fn is_stranger(peers: &[PeerProgress]) -> bool {
     let count = |is_so: fn(Contact) -> bool| peers.iter().filter(|p| is_so(p.contact)).count();
     let n_agree = count(|contact| matches!(contact, Contact::Loading | Contact::Ready));
-    count(|contact| contact == Contact::Differs) > n_agree
-}
-
-/// Some member that answers does not list this one.
-fn is_disowned(peers: &[PeerProgress]) -> bool {
-    peers.iter().any(|p| p.contact == Contact::Disowns)
+    count(|contact| matches!(contact, Contact::Differs | Contact::Disowns)) > n_agree
 }
 
 fn judge_progress(peers: &[PeerProgress], all_loaded: bool) -> Verdict {
@@ -187,10 +182,12 @@ mod tests {
     }
 
     #[test]
-    fn a_member_that_does_not_list_this_one_keeps_the_gate_shut() {
-        let peers = [peer(1, Contact::Ready, true), peer(2, Contact::Disowns, false)];
-        assert_eq!(at(&peers, true, 1_000_000), Verdict::Closed);
-        assert_eq!(judge(&peers, true, Millis(0), Millis(0)), Verdict::OpenByLimit);
+    fn members_that_do_not_list_this_one_count_like_those_that_differ() {
+        let one = [peer(1, Contact::Ready, true), peer(2, Contact::Disowns, false)];
+        assert_eq!(at(&one, true, 19_999), Verdict::Closed);
+        assert_eq!(at(&one, true, 20_000), Verdict::OpenByLimit, "one bars nobody");
+        let two = [peer(1, Contact::Disowns, false), peer(2, Contact::Differs, false)];
+        assert_eq!(at(&two, true, 1_000_000), Verdict::Closed);
     }
 
     #[test]
